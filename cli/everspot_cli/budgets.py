@@ -26,9 +26,9 @@ from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import InstanceRecord
 from everspot_core.schedule.admission import commitment
 
+from everspot_cli.close_ledger import missing_entries
 from everspot_cli.job_view import plain_view
-from everspot_cli.session import Session, side_by_side
-from everspot_cli.settling import missing_entries
+from everspot_cli.session import Session, run_in_parallel
 from everspot_cli.tables import money
 
 LATELY = timedelta(days=1)
@@ -130,7 +130,7 @@ def _rows(
 def _dossiers(session: Session, since: datetime) -> list[Dossier]:
     """Return the jobs that may have had instances since `since`."""
     store = session.store
-    jobs, records = side_by_side(store.jobs.scan, store.records.scan)
+    jobs, records = run_in_parallel(store.jobs.scan, store.records.scan)
     events = store.events_by_job(list(jobs), brief=True)
     live_dossiers = {
         job: Dossier(submission=doc.value, record=records[job].value if job in records else None, events=events[job])

@@ -25,7 +25,7 @@ from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, build_spec, read_spec
 
 POLL = timedelta(seconds=1)
-_FIELDS = "the job"  # how errors call a job that is no file
+_UNNAMED_JOB = "the job"  # how errors call a job that is no file
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,10 @@ class Client:
         changes = Overrides(dict(overrides or {}))
         with self._clear_errors():
             if isinstance(job, Mapping):
-                subject, spec = _FIELDS, build_spec(Path("job"), dict(job), changes, subject=_FIELDS, forced=force)
+                subject, spec = (
+                    _UNNAMED_JOB,
+                    build_spec(Path("job"), dict(job), changes, subject=_UNNAMED_JOB, forced=force),
+                )
             else:
                 subject, spec = str(job), read_spec(Path(job), changes, forced=force)
             submission, cautions = submit_spec(

@@ -16,8 +16,8 @@ from everspot_store import BadDocument, FleetState, PoolState
 
 from everspot_cli.market import MarketAnswer, MarketHistory, list_zones, query_market, read_market_history
 from everspot_cli.rows import instance_rows
-from everspot_cli.session import Session, side_by_side
-from everspot_cli.tables import duration, humane
+from everspot_cli.session import Session, run_in_parallel
+from everspot_cli.tables import duration, relative_time
 
 CHEAPEST = 5
 """The number of pools that are listed without any instance or refusal."""
@@ -49,7 +49,7 @@ def read(session: Session, *, live: bool) -> Read:
             trouble.append(f"prices, scores and refusals cannot be read: {error}")
             return None
 
-    state, before, instances, intents = side_by_side(
+    state, before, instances, intents = run_in_parallel(
         noted, lambda: read_market_history(session), lambda: instance_rows(session), session.store.launching.scan
     )
     live_market = _query_market(session, before.history_by_pool) if live else MarketAnswer()
@@ -146,7 +146,7 @@ def _is_known(row: dict[str, Any]) -> bool:
 def cells(row: dict[str, Any], now: datetime) -> list[str]:
     """Return the figures of a pool's row, in the order of `CELLS`. A ! marks a figure that is over its norm."""
     usd, each = row["usd_per_hour"], row["hours_per_interruption"]
-    refused = f"{row['refusals']}, {humane(row['refused_at'], now)}" if row["refused_at"] else "—"
+    refused = f"{row['refusals']}, {relative_time(row['refused_at'], now)}" if row["refused_at"] else "—"
     worse = row["over_norm"]
     interruptions = str(row["interrupted"] or "—")
     return [
@@ -221,6 +221,7 @@ def notes(session: Session, reading: Read, now: datetime) -> list[str]:
         sentences.append("No scheduler has written prices, scores and refusals yet.")
     else:
         sentences.append(
-            f"Prices, scores and refusals as a scheduler wrote them when they changed, {humane(state.updated_at, now)}."
+            "Prices, scores and refusals as a scheduler wrote them when they changed, "
+            f"{relative_time(state.updated_at, now)}."
         )
     return sentences + [f"{trouble}." for trouble in reading.troubles]

@@ -7,7 +7,7 @@ from everspot_core.documents import format_duration
 from everspot_core.jobs.records import JobState
 
 from everspot_cli.stop_reasons import because
-from everspot_cli.tables import belongs, duration, format_date, low_use, steps
+from everspot_cli.tables import duration, format_date, low_use, steps, visit_owner
 from everspot_cli.visits import away_words, trip_words
 from everspot_cli.waiting import describe_submission, on_demand_words, wait_pool
 
@@ -47,7 +47,7 @@ def job_facts(
         ("checkpoints", row["checkpoint_interval"]),
         ("at a notice", row["notice_loss"]),
         ("on", where or row["owner"]),
-        ("visit of", belongs(row)),
+        ("visit of", visit_owner(row)),
         ("away", away_words(row, now)),
         ("has been", trip_words(row)),
         ("interruptions", row["interruptions"]),

@@ -14,7 +14,7 @@ from everspot_core.jobs.utilization import UTILIZATION
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.tables import duration, sheet, stamp
+from everspot_cli.tables import duration, empty_table, stamp
 
 _STYLE = {
     EventKind.NOTICE: "yellow",
@@ -88,7 +88,7 @@ def _chapter(run: Sequence[Event]) -> Chapter:
 
 def history(events: Sequence[Event], *, whole: bool = False) -> Table:
     """Return the chapters as a table."""
-    table = sheet(("TIME", "ATT.", "WHAT", "WHERE", "DETAIL"), text_columns=5, fold=("DETAIL",))
+    table = empty_table(("TIME", "ATT.", "WHAT", "WHERE", "DETAIL"), text_columns=5, fold=("DETAIL",))
     several_days = len({event.at.date() for event in events}) > 1
     for chapter in chapters(events, whole=whole):
         if chapter.left_out:

@@ -5,7 +5,7 @@ from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobRecord
 
 from everspot_cli.errors import CliError, Exit
-from everspot_cli.session import Session, side_by_side
+from everspot_cli.session import Session, run_in_parallel
 
 _SHOWN = 5
 
@@ -32,7 +32,7 @@ def _resolve_id(session: Session, id_prefix: str, ended: bool) -> str:
     store = session.store
     jobs: list[str]
     archived: dict[str, str]
-    jobs, archived = side_by_side(store.jobs.names, store.archive.keys)
+    jobs, archived = run_in_parallel(store.jobs.names, store.archive.keys)
     if id_prefix in archived:
         return id_prefix
     alike = sorted({job for job in (*jobs, *archived) if id_prefix and job.startswith(id_prefix)})

@@ -12,7 +12,7 @@ from everspot_core.costs.baselines import Norm, in_use, over_norm
 from everspot_core.costs.ledger import EndRecord, LaunchRecord
 from everspot_core.costs.pool_history import PoolHistory, histories
 
-from everspot_cli.session import Session, side_by_side
+from everspot_cli.session import Session, run_in_parallel
 
 if TYPE_CHECKING:
     from everspot_clouds.base import Cloud, PlacementScore
@@ -81,7 +81,7 @@ def _query_cloud(
 
     pools = [(kind.name, zone) for kind in kinds for zone in zones]
     type_groups = groups(kinds)
-    points, scored, whole = side_by_side(
+    points, scored, whole = run_in_parallel(
         lambda: fetch("spot prices", lambda: cloud.spot_prices(pools, session.now)),
         lambda: fetch("placement scores", lambda: [s for g in type_groups for s in cloud.placement_scores(g, 1)]),
         lambda: fetch(
@@ -138,7 +138,7 @@ def read_market_history(session: Session) -> MarketHistory:
 
 def _read_ledger(session: Session) -> tuple[list[LaunchRecord], dict[str, EndRecord]]:
     """Return all launches, and all ends by the instance."""
-    launches, ends = side_by_side(session.store.launches.scan, session.store.ends.scan)
+    launches, ends = run_in_parallel(session.store.launches.scan, session.store.ends.scan)
     return [doc.value for doc in launches.values()], {name: doc.value for name, doc in ends.items()}
 
 

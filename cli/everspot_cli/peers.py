@@ -65,6 +65,6 @@ def _own_sight(session: Session, peer: "Peer") -> "PeerSight":
 
 def describe_sighting(row: dict[str, Any], now: datetime) -> str:
     """Return who saw the peer and when: `by its scheduler 12s ago`."""
-    from everspot_cli.tables import humane
+    from everspot_cli.tables import relative_time
 
-    return f"scheduler, {humane(row['seen_at'], now)}" if row["seen_by"] == SCHEDULER else "you, now"
+    return f"scheduler, {relative_time(row['seen_at'], now)}" if row["seen_by"] == SCHEDULER else "you, now"

@@ -9,7 +9,7 @@ from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobState
 
 from everspot_cli.rows import job_row
-from everspot_cli.session import Session, side_by_side
+from everspot_cli.session import Session, run_in_parallel
 from everspot_cli.waiting import explain
 
 RECENT = timedelta(days=1)
@@ -71,7 +71,7 @@ def job_rows(
 
 def _read(session: Session, query: JobQuery) -> tuple[list[Dossier], set[str]]:
     store = session.store
-    jobs, records, cancels = side_by_side(store.jobs.scan, store.records.scan, store.cancels.names)
+    jobs, records, cancels = run_in_parallel(store.jobs.scan, store.records.scan, store.cancels.names)
     dossiers = {
         job: Dossier(submission=doc.value, record=records[job].value if job in records else None)
         for job, doc in jobs.items()

@@ -12,8 +12,8 @@ from everspot_core.jobs.lease import pending
 from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress, Role
 
 from everspot_cli.job_history import describe_interval, in_market_time
-from everspot_cli.session import Session, side_by_side
-from everspot_cli.visits import travels, visit_fields
+from everspot_cli.session import Session, run_in_parallel
+from everspot_cli.visits import move_fields, visit_fields
 
 SILENT_AFTER = 3  # beats
 SCHEDULER_SILENT = timedelta(seconds=60)  # real time; it beats every 20 s
@@ -62,13 +62,11 @@ def job_row(
     """
     record = record or pending(submission.job_id, submission.submitted_at)
     until = record.changed_at if record.state.final else now
-    nothing = timedelta(0)  # with two machines' clocks an end may be before its beginning
+    zero = timedelta(0)  # the least length: by the clocks of two machines an attempt may end before it starts
     job_duration = record.held_time(until)
     if job_duration is None:
-        job_duration = sum(
-            (max(nothing, min(a.end or until, until) - a.start) for a in attempts(events)), start=nothing
-        )
-    progress = last_word(record, events)
+        job_duration = sum((max(zero, min(a.end or until, until) - a.start) for a in attempts(events)), start=zero)
+    progress = latest_progress(record, events)
     owner = (instances or {}).get(record.owner or "")
     return {
         "job_id": submission.job_id,
@@ -88,7 +86,7 @@ def job_row(
         "low_gpu_share": progress.low_gpu_share if record.state is JobState.RUNNING else None,
         "early_stop": _early_stop(record),
         "owner": record.owner,
-        **travels(record),
+        **move_fields(record),
         "visit_of": visit_fields(submission),
         "instance_type": owner.instance_type if owner else None,
         "zone": owner.zone if owner else None,
@@ -113,7 +111,7 @@ def job_row(
         "reused_from": record.reused_from,
         "tags": submission.spec.tags,
         "changed_at": record.changed_at,
-        "total_duration_seconds": max(nothing, until - submission.submitted_at).total_seconds(),
+        "total_duration_seconds": max(zero, until - submission.submitted_at).total_seconds(),
         "job_duration_seconds": job_duration.total_seconds(),
     }
 
@@ -154,7 +152,7 @@ def deadline_state(record: JobRecord, deadline: datetime | None, now: datetime) 
     return "kept" if ended else "open"
 
 
-def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
+def latest_progress(record: JobRecord, events: Sequence[Event]) -> Progress:
     """Return the newest progress of a job. The record is as old as the last renewal of the lease; the last event may be
     newer."""
     finished = next((e for e in events if e.kind is EventKind.FINISHED), None)
@@ -172,7 +170,7 @@ def last_word(record: JobRecord, events: Sequence[Event]) -> Progress:
 def instance_rows(session: Session, *, include_ended: bool = False) -> list[dict[str, Any]]:
     """Return every running instance, oldest first. With `include_ended`, ended instances are included."""
     store, now = session.store, session.now
-    launched, ended_, alive, beating, faulty = side_by_side(
+    launched, ended_, alive, beating, faulty = run_in_parallel(
         store.launches.scan, store.ends.scan, store.instances.scan, store.schedulers.scan, store.faults.scan
     )
     schedulers = {d.value.instance_id: d.value for d in beating.values()}
@@ -232,6 +230,6 @@ def read_suspects(session: Session) -> list[Suspect]:
     return find_suspects(faults, launches, session.now)
 
 
-def grave(session: Session) -> str:
-    """Return the doubts that explain why nothing starts, in one line, or ""."""
-    return "; ".join(doubt.words for doubt in read_suspects(session) if doubt.grave)
+def startup_problems(session: Session) -> str:
+    """Return the faults that explain why nothing starts, in one line, or ""."""
+    return "; ".join(suspect.words for suspect in read_suspects(session) if suspect.grave)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 REFRESH = timedelta(seconds=2)
-MEMO = "everspot/documents.db"
+DOCUMENT_CACHE = "everspot/documents.db"
 """File below the user's cache folder that keeps documents by ETag, so that they are read only once."""
 
 
@@ -93,8 +93,8 @@ class Session:
         from everspot_store import Store
 
         url, own = self.store_url, credentials.for_store(self.store_url, self.target.profile)
-        # A folder is read as fast as a file beside it.
-        cache_file = None if url.startswith("file:") else userconfig.base("XDG_CACHE_HOME", ".cache") / MEMO
+        # No cache for a store in a folder: its files are read as fast as a cache of them.
+        cache_file = None if url.startswith("file:") else userconfig.base("XDG_CACHE_HOME", ".cache") / DOCUMENT_CACHE
         store = Store.open(url, clock=self.clock, credentials=own, cache_file=cache_file)
         if not self.json:
             words = f"cluster {store.manifest().cluster}: {self.store_url} ({self.target.source})"
@@ -256,10 +256,10 @@ def _plain(value: Any) -> Any:
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, timedelta):
         return value.total_seconds()
-    raise TypeError(f"{type(value).__name__} has no place in an answer")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-def side_by_side(*calls: Callable[[], Any]) -> list[Any]:
+def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
     """Return the results of several calls that run at the same time, in order. When all have ended, the first error is
     raised."""
     with ThreadPoolExecutor(len(calls), thread_name_prefix="everspot-read") as pool:

@@ -151,7 +151,7 @@ def check_spec(path: Path, data: dict[str, Any], *, forced: bool = False) -> tup
         problems = [*field_problems, *between]
     budget = data.get("budget")
     for limit in [n for n in Budget.model_fields if budget.get(n, 0) is None] if isinstance(budget, dict) else []:
-        problems.append(Problem(f"budget.{limit}", "is empty: give a limit, or leave it out for none"))
+        problems.append(Problem(f"budget.{limit}", "is empty: give a limit, or remove the field for no limit"))
     recipe = data.get("recipe")
     if isinstance(recipe, str) and find_parameters(recipe) is None:
         words = f"{shown(recipe)} is no recipe{near(recipe, RECIPES)}; allowed: {', '.join(RECIPES)}"

@@ -20,19 +20,19 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.local_cloud_hints import with_local_cloud
 from everspot_cli.target import stack_error
 
-ASKED_FOR = timedelta(seconds=60)
+READ_TIMEOUT = timedelta(seconds=60)
 """Longest wait for an answer of the engine that changes nothing."""
 
-DESTROYED_IN = timedelta(hours=1)
+DESTROY_TIMEOUT = timedelta(hours=1)
 """Longest wait for a destroy. Clouds take minutes to delete fleets and networks."""
 
-CHANGED_IN = timedelta(minutes=10)
+STATE_TIMEOUT = timedelta(minutes=10)
 """Longest wait for a change of the state alone."""
 
-GIVEN_UP_IN = timedelta(minutes=5)
+STOP_TIMEOUT = timedelta(minutes=5)
 """Time for the engine to finish its present step, once it was asked to stop."""
 
-CHECKED = {"EVERSPOT_FORCE_DESTROY": "1"}
+FORCE_ENVIRONMENT = {"EVERSPOT_FORCE_DESTROY": "1"}
 """The variable that makes the components' guard allow a destroy. The CLI sets it because it has checked already,
 by the cloud's answers, which are newer than the store's on instances that have just ended."""
 
@@ -119,12 +119,13 @@ class Stack:
     def destroy(self, show_line: Callable[[str], None]) -> None:
         """Run `pulumi destroy` to its end. `show_line`: gets each line that it prints.
 
-        The program runs with it, because the engine has to know the hooks of its guard. Where that deletes nothing, the
-        program may be what fails: it looks up an image, or a network, that is gone. Then the stack is destroyed by its
-        state alone, which needs neither; the guard's question has been answered before.
+        The engine runs the Pulumi program, because only the program declares the guard's hooks. If that deletes
+        nothing, the program itself may have failed, for example because an image or a network that it looks up is gone.
+        Then the stack is destroyed by its state alone, without the program. The command has checked before what the
+        guard would check.
 
         Raises:
-            CliError: if it fails, or takes longer than `DESTROYED_IN`.
+            CliError: if it fails, or takes longer than `DESTROY_TIMEOUT`.
         """
         before = _urns(self.state)
         code, late = self._run_destroy(show_line, "--run-program")
@@ -133,7 +134,7 @@ class Stack:
             self._forget_hooks()
             code, late = self._run_destroy(show_line)
         if code:
-            reason = f"did not end within {format_duration(DESTROYED_IN)}" if late else f"failed (exit code {code})"
+            reason = f"did not end within {format_duration(DESTROY_TIMEOUT)}" if late else f"failed (exit code {code})"
             raise CliError(
                 f"pulumi destroy {reason}; the cluster stays drained, and what was not deleted is still there",
                 hint="what pulumi said is above: correct it, run `everspot cluster down` again, or "
@@ -162,7 +163,7 @@ class Stack:
     def _change(self, *arguments: str, stdin_text: str | None = None) -> None:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
             [self.pulumi, *arguments, "--non-interactive", *_chosen(self.name)],
-            capture_output=True, text=True, check=False, input=stdin_text or "", timeout=CHANGED_IN.total_seconds(),
+            capture_output=True, text=True, check=False, input=stdin_text or "", timeout=STATE_TIMEOUT.total_seconds(),
         )  # fmt: skip
         if done.returncode:
             raise stack_error(self.pulumi, self.name, done.stderr or done.stdout, f"pulumi {arguments[0]} failed")
@@ -174,7 +175,11 @@ class Stack:
             *("--color", "never", *_chosen(self.name)),
         ]
         with subprocess.Popen(  # noqa: S603 - our own words, no shell
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **CHECKED}
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **FORCE_ENVIRONMENT},
         ) as running:
             watch = _Watch(running)
             try:
@@ -183,7 +188,7 @@ class Stack:
                 return running.wait(), watch.struck
             except KeyboardInterrupt:
                 running.send_signal(signal.SIGINT)  # it ends the step that it is at, and keeps its state
-                running.wait(GIVEN_UP_IN.total_seconds())
+                running.wait(STOP_TIMEOUT.total_seconds())
                 raise
             finally:
                 watch.cancel()
@@ -214,7 +219,7 @@ def _outputs_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Watch:
-    """Asks a process to stop after `DESTROYED_IN`, and kills it if it does not."""
+    """Asks a process to stop after `DESTROY_TIMEOUT`, and kills it if it does not."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         import threading
@@ -222,8 +227,8 @@ class _Watch:
         self.struck = False
         self._process = process
         self._timers = [
-            threading.Timer(DESTROYED_IN.total_seconds(), self._interrupt),
-            threading.Timer((DESTROYED_IN + GIVEN_UP_IN).total_seconds(), process.kill),
+            threading.Timer(DESTROY_TIMEOUT.total_seconds(), self._interrupt),
+            threading.Timer((DESTROY_TIMEOUT + STOP_TIMEOUT).total_seconds(), process.kill),
         ]
         for timer in self._timers:
             timer.daemon = True
@@ -243,10 +248,10 @@ def _read_stack(pulumi: str, name: str | None, *arguments: str) -> dict[str, Any
     command = [pulumi, "stack", *arguments, "--non-interactive", *_chosen(name)]
     try:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
-            command, capture_output=True, text=True, check=False, timeout=ASKED_FOR.total_seconds()
+            command, capture_output=True, text=True, check=False, timeout=READ_TIMEOUT.total_seconds()
         )
     except subprocess.TimeoutExpired:
-        raise CliError(f"pulumi did not answer within {format_duration(ASKED_FOR)}", Exit.UNAVAILABLE) from None
+        raise CliError(f"pulumi did not answer within {format_duration(READ_TIMEOUT)}", Exit.UNAVAILABLE) from None
     if done.returncode:
         error = stack_error(pulumi, name, done.stderr, "the stack cannot be read")
         hint = with_local_cloud("run it in the project's folder, and name the stack: --stack NAME")

@@ -37,7 +37,7 @@ EPOCH_TOLERANCE = 1e-6
 """How far the number of epochs, as a quotient of steps, may be from a whole number."""
 
 
-def sheet(columns: Sequence[str], *, text_columns: int, fold: Sequence[str] = ()) -> Table:
+def empty_table(columns: Sequence[str], *, text_columns: int, fold: Sequence[str] = ()) -> Table:
     """Return an empty table whose first `text_columns` columns are text, the others figures. Figures are never cut; if
     the width does not suffice, the columns named in `fold` are continued on a second line."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
@@ -53,7 +53,7 @@ def stamp(moment: datetime, *, dated: bool) -> str:
     return f"{moment:%m-%d %H:%M:%S}" if dated else f"{moment:%H:%M:%S}"
 
 
-def humane(moment: datetime, now: datetime) -> str:
+def relative_time(moment: datetime, now: datetime) -> str:
     """Return a moment relative to now: `3h12m ago`, `in 4m05s`."""
     seconds = (now - moment).total_seconds()
     return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
@@ -61,7 +61,7 @@ def humane(moment: datetime, now: datetime) -> str:
 
 def format_date(moment: datetime, now: datetime) -> str:
     """Return a moment relative to now, with its date: `3h12m ago (2026-03-01 12:00 UTC)`."""
-    return f"{humane(moment, now)} ({moment:%Y-%m-%d %H:%M} UTC)"
+    return f"{relative_time(moment, now)} ({moment:%Y-%m-%d %H:%M} UTC)"
 
 
 def duration(seconds: float | None) -> str:
@@ -103,7 +103,7 @@ def status(row: dict[str, Any]) -> Text:
     return text
 
 
-def unkept(row: dict[str, Any]) -> list[str]:
+def checkpoint_warnings(row: dict[str, Any]) -> list[str]:
     """Describe what a job that has not succeeded has lost or may lose, because its program keeps no checkpoints."""
     if row["status"] == "SUCCEEDED":
         return []
@@ -120,7 +120,7 @@ def low_use(row: dict[str, Any]) -> list[str]:
 
 def warnings(row: dict[str, Any]) -> list[str]:
     """Describe what a job has lost or may lose, and what it makes too little use of."""
-    return [*unkept(row), *low_use(row)]
+    return [*checkpoint_warnings(row), *low_use(row)]
 
 
 def is_late(row: dict[str, Any]) -> bool:
@@ -148,28 +148,32 @@ def _epoch(row: dict[str, Any]) -> str:
 def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
     """Return the table of the queue. In a narrow terminal a job's instance is below its id, and priority and submission
     are only in `everspot job ID`."""
-    wide = sheet(
+    wide = empty_table(
         ("ID", "PRIORITY", "SUBMITTED", "STATUS", "ON", "STEPS", "TOT. DURATION", "JOB DURATION", "#INT."),
         text_columns=5,
     )
     # A long status is continued below, so that it does not cut the id that one copies.
     columns = ("ID, ON", "STATUS", "STEPS", "TOT.\nDURATION", "JOB\nDURATION", "#INT.")
-    narrow = sheet(columns, text_columns=2, fold=("ID, ON", "STATUS"))
+    narrow = empty_table(columns, text_columns=2, fold=("ID, ON", "STATUS"))
     for row in rows:
         durations = (duration(row["total_duration_seconds"]), duration(row["job_duration_seconds"]))
         figures = (*durations, str(row["interruptions"]))
-        submitted = humane(row["submitted_at"], now)
-        visit_line = f"\n  {belongs(row)}" if row["visit_of"] else ""
+        submitted = relative_time(row["submitted_at"], now)
+        visit_line = f"\n  {visit_owner(row)}" if row["visit_of"] else ""
         wide.add_row(
             f"{row['job_id']}{visit_line}",
             row["priority"],
             submitted,
             status(row),
-            place(row, " "),
+            instance_label(row, " "),
             steps(row),
             *figures,
         )
-        on = "".join(f"\n  {line}" for line in place(row, "\n").splitlines()) if row["owner"] or row["away"] else ""
+        on = (
+            "".join(f"\n  {line}" for line in instance_label(row, "\n").splitlines())
+            if row["owner"] or row["away"]
+            else ""
+        )
         narrow.add_row(f"{row['job_id']}{visit_line}{on}", status(row), steps(row, "\n"), *figures)
     return wide if fits_width(wide, width) else narrow
 
@@ -180,20 +184,20 @@ def fits_width(table: Table, width: int) -> bool:
     return Measurement.get(console, console.options, table).maximum <= width
 
 
-def place(row: dict[str, Any], between: str = " ") -> str:
+def instance_label(row: dict[str, Any], between: str = " ") -> str:
     """Return the instance of a job, or the cluster that it visits, or `—`."""
     if not row["instance_type"]:
-        return row["owner"] or where(row).replace(": ", f":{between}") or "—"
+        return row["owner"] or away_label(row).replace(": ", f":{between}") or "—"
     return f"{row['instance_type']}{between}{row['zone']} {row['market']}"
 
 
-def where(row: dict[str, Any]) -> str:
+def away_label(row: dict[str, Any]) -> str:
     """Return where a job is away, such as `at beta as visit-…-v1: RUNNING`, or ""."""
     away = row["away"]
     return f"at {away['cluster']} as {away['visit']}: {away['told'] or 'being copied'}" if away is not None else ""
 
 
-def belongs(row: dict[str, Any]) -> str | None:
+def visit_owner(row: dict[str, Any]) -> str | None:
     """Return the job that a visit belongs to, such as `train-7 of alpha`, or None if the row is no visit."""
     visit = row["visit_of"]
     return f"{visit['job_id']} of {visit['home']}" if visit is not None else None
@@ -201,11 +205,11 @@ def belongs(row: dict[str, Any]) -> str | None:
 
 def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
     """Return the table of the instances. In a narrow terminal type and zone are below the id."""
-    wide = sheet(("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "NOTICE", "AGE"), text_columns=8)
-    narrow = sheet(("INSTANCE", "STATE", "JOB", "AGE"), text_columns=3, fold=("JOB",))
+    wide = empty_table(("INSTANCE", "TYPE", "ZONE", "MARKET", "ROLE", "STATE", "JOB", "NOTICE", "AGE"), text_columns=8)
+    narrow = empty_table(("INSTANCE", "STATE", "JOB", "AGE"), text_columns=3, fold=("JOB",))
     for row in rows:
         job = row["job_id"] or ", ".join(row["residents"]) or "—"
-        age, notice = duration(row["age_seconds"]), notice_words(row)
+        age, notice = duration(row["age_seconds"]), describe_notice(row)
         wide.add_row(
             row["instance_id"], row["instance_type"], row["zone"], row["market"], row["role"], state_text(row["state"]),
             job, notice or "—", age,
@@ -219,7 +223,7 @@ def instances_table(rows: Sequence[dict[str, Any]], width: int) -> Table:
     return wide if fits_width(wide, width) else narrow
 
 
-def notice_words(row: dict[str, Any]) -> str:
+def describe_notice(row: dict[str, Any]) -> str:
     """Describe an instance's notice or trouble. Empty without one."""
     if row["interrupted"]:
         return "taken by the cloud"

@@ -9,10 +9,10 @@ from everspot_core.federation.migration import sum_trips
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobRecord
 
-from everspot_cli.tables import format_date, where
+from everspot_cli.tables import away_label, format_date
 
 
-def travels(record: JobRecord) -> dict[str, Any]:
+def move_fields(record: JobRecord) -> dict[str, Any]:
     """Return where a job is away, its trips, and their cost: by the bills of the hosts, with the present visit so far,
     and for the transfer."""
     egress = sum((trip.egress_usd for trip in record.trips), 0.0)
@@ -46,7 +46,7 @@ def away_words(row: dict[str, Any], now: datetime) -> str | None:
         return None
     since = format_date(datetime.fromisoformat(away["since"]), now)
     spent = f", ${away['usd']:.2f} so far" if away["usd"] else ""
-    return f"{where(row)}, since {since}{spent}" + (f"\n{away['why']}" if away["why"] else "")
+    return f"{away_label(row)}, since {since}{spent}" + (f"\n{away['why']}" if away["why"] else "")
 
 
 def trip_words(row: Mapping[str, Any]) -> str | None:

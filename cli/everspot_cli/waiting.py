@@ -9,9 +9,9 @@ from everspot_core.jobs.records import JobState
 from everspot_store import BadDocument, SchedulerBeat, Store, Wait, Waiting
 from rich.table import Table
 
-from everspot_cli.rows import SCHEDULER_SILENT, grave
-from everspot_cli.session import Session, side_by_side
-from everspot_cli.tables import duration, format_date, humane, sheet
+from everspot_cli.rows import SCHEDULER_SILENT, startup_problems
+from everspot_cli.session import Session, run_in_parallel
+from everspot_cli.tables import duration, empty_table, format_date, relative_time
 
 NOTHING_RUNS_IT = ("nothing-seen", "no-free-instance")
 """The codes of reasons that faults of images and pools may explain."""
@@ -23,21 +23,27 @@ LISTED = 10
 
 @dataclass(frozen=True, slots=True)
 class WaitReading:
-    """The reasons why jobs wait, as read once. `trouble`: why nothing can be read, or empty."""
+    """The reasons why jobs wait, as read once.
+
+    Attributes:
+        waits: The stored reasons, by job.
+        trouble: Why nothing can be read, or empty.
+        faults: What `startup_problems` returned, or empty.
+    """
 
     waits: dict[str, Wait]
     trouble: str
-    doubts: str
+    faults: str
 
     def because(self, job_id: str) -> tuple[str, datetime | None]:
         """Return the reason why a job waits, and when the scheduler found it. None if the reason is not the
         scheduler's."""
         wait = self.waits.get(job_id)
         if self.trouble:
-            return _join(self.trouble, self.doubts), None
+            return _join(self.trouble, self.faults), None
         if wait is None:
             return "the scheduler has not said why yet", None
-        return _join(wait.words, self.doubts if wait.why in NOTHING_RUNS_IT else ""), wait.since
+        return _join(wait.words, self.faults if wait.why in NOTHING_RUNS_IT else ""), wait.since
 
     def row(self, job_id: str) -> dict[str, Any]:
         """Return the fields of a job's row about its waiting. The plans of a silent scheduler are left out, because it
@@ -67,11 +73,11 @@ def explain(session: Session, rows: Sequence[dict[str, Any]]) -> None:
 
 def read(session: Session, jobs: Collection[str]) -> WaitReading:
     """Read what the schedulers have written last of these jobs. Faults are read only if they may be the reason."""
-    (notes, unreadable), beats = side_by_side(lambda: _read_note(session.store), session.store.schedulers.scan)
+    (notes, unreadable), beats = run_in_parallel(lambda: _read_note(session.store), session.store.schedulers.scan)
     waits = {job: notes.jobs[job] for job in jobs if job in notes.jobs} if notes is not None else {}
     trouble = _trouble(session, [doc.value for doc in beats.values()]) or unreadable
-    doubtful = bool(trouble) or any(wait.why in NOTHING_RUNS_IT for wait in waits.values())
-    return WaitReading(waits, trouble, grave(session) if doubtful else "")
+    may_be_faults = bool(trouble) or any(wait.why in NOTHING_RUNS_IT for wait in waits.values())
+    return WaitReading(waits, trouble, startup_problems(session) if may_be_faults else "")
 
 
 def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None:
@@ -80,7 +86,7 @@ def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None
     detailed = sorted((row for row in rows if _has_forecast(row)), key=lambda row: (_soon(row), row["job_id"]))
     if not detailed:
         return None
-    shown = sheet(
+    shown = empty_table(
         ("WAITING", "FOR", "ON-DEMAND AT\nTHE LATEST", "BECAUSE"), text_columns=4, fold=("WAITING", "FOR", "BECAUSE")
     )
     for row in detailed[:LISTED]:
@@ -88,7 +94,7 @@ def waiting_table(rows: Sequence[dict[str, Any]], now: datetime) -> Table | None
         shown.add_row(
             row["job_id"],
             wait_pool(row) or "—",
-            f"{humane(at, now)}\n{at:%Y-%m-%d %H:%M} UTC{_undated_reason(row, chr(10))}" if at else "—",
+            f"{relative_time(at, now)}\n{at:%Y-%m-%d %H:%M} UTC{_undated_reason(row, chr(10))}" if at else "—",
             f"{row['waits_because']}{_so_long([row], now)}",
         )
     if len(detailed) > LISTED:
@@ -130,7 +136,7 @@ def _so_long(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
 
 def describe_submission(waiting: Sequence[dict[str, Any]], now: datetime) -> str:
     """Return when the first of these jobs was submitted: `submitted 3h12m ago`."""
-    return f"submitted {humane(min(row['submitted_at'] for row in waiting), now)}"
+    return f"submitted {relative_time(min(row['submitted_at'] for row in waiting), now)}"
 
 
 def on_demand_words(row: dict[str, Any], now: datetime) -> str | None:

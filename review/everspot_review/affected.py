@@ -14,12 +14,12 @@ from everspot_core.validation.yaml_text import BadYaml, load
 
 from everspot_review.errors import ReviewError
 
-BYSTANDERS = (
+IGNORED_FILES = (
     "*.md", "docs/*", "tests/*", ".github/*", ".gitea/*", ".gitignore", ".editorconfig", ".pre-commit-config.yaml",
     "LICENSE",
 )  # fmt: skip
-"""Files that no program reads. Whatever else changes counts as the program: one preview too many costs a minute, and
-one too few is a change that nobody has seen."""
+"""Patterns of files that no environment depends on. Any other changed file counts as the program: one preview too many
+costs a minute, and one too few is a change that nobody has seen."""
 
 NO_REVISION = "0" * 40
 """The "before" revision in the event of a branch's first push."""
@@ -33,7 +33,7 @@ NAMES_ALLOWED = "letters, digits, _, . and - are allowed"
 
 
 def is_misnamed(environment: str) -> bool:
-    """Return whether no stack can be called so."""
+    """Return whether this is no legal name of a stack."""
     return STACK_NAME.fullmatch(environment) is None
 
 
@@ -42,7 +42,7 @@ class ChangeError(ReviewError):
 
 
 @dataclass(frozen=True)
-class Touched:
+class AffectedEnvironments:
     """The environments that a change affects.
 
     Attributes:
@@ -105,12 +105,14 @@ class Project:
         names = [
             name for path in settings_files if (name := self.environment(f"{self.settings}/{path.name}".lstrip("/")))
         ]
-        return sorted(names, key=lambda name: (self._has_cluster(name), not self.by_hand(name), name))
+        return sorted(names, key=lambda name: (self._has_cluster(name), not self.is_applied_by_admin(name), name))
 
-    def touched(self, base: str, bystanders: Sequence[str] = (), *, misnamed: bool = False) -> Touched:
-        """Return what has changed since the revision that HEAD and `base` have in common. `bystanders`: patterns of
-        files that no program reads, beside `BYSTANDERS`; `misnamed`: whether to take environments that no stack can be
-        called after.
+    def find_affected(
+        self, base: str, ignored_files: Sequence[str] = (), *, misnamed: bool = False
+    ) -> AffectedEnvironments:
+        """Return what has changed since the revision that HEAD and `base` have in common. `ignored_files`: patterns of
+        files that no program reads, beside `IGNORED_FILES`; `misnamed`: whether to include
+        environments whose name no stack may have.
 
         Raises:
             ChangeError: if git cannot say, or an environment is misnamed.
@@ -120,19 +122,19 @@ class Project:
         if misnamed_environments and not misnamed:
             raise ChangeError(f"no names of stacks: {', '.join(map(repr, misnamed_environments))}: {NAMES_ALLOWED}")
         if not base.strip("0 "):  # no revision: zeros, as many as the repository's names have digits
-            return Touched(everything, (), ("(no revision to compare with)",))
+            return AffectedEnvironments(everything, (), ("(no revision to compare with)",))
         files = _files(self.root, base)
         own = {name for path in files if (name := self.environment(path))}
         program = tuple(
             path
             for path in files
-            if self.environment(path) is None and not any(fnmatch(path, p) for p in (*BYSTANDERS, *bystanders))
+            if self.environment(path) is None and not any(fnmatch(path, p) for p in (*IGNORED_FILES, *ignored_files))
         )
-        touched = everything if program else tuple(name for name in everything if name in own)
-        return Touched(touched, tuple(sorted(self._before(base) - set(everything))), program)
+        affected = everything if program else tuple(name for name in everything if name in own)
+        return AffectedEnvironments(affected, tuple(sorted(self._before(base) - set(everything))), program)
 
     def uncommitted(self) -> list[str]:
-        """Files among the settings that differ from HEAD, which `touched` does not look at: from the repository's root.
+        """Files among the settings that differ from HEAD, which `find_affected` leaves out: from the repository's root.
 
         Raises:
             ChangeError: if git cannot say.
@@ -168,7 +170,7 @@ class Project:
         """Return how many commits of a revision HEAD has not."""
         return int(git(self.root, "rev-list", "--count", f"HEAD..{self.revision(base)}"))
 
-    def by_hand(self, name: str) -> bool:
+    def is_applied_by_admin(self, name: str) -> bool:
         """Return whether an administrator applies an environment, because it creates the limits of the jobs
         themselves."""
         return "bootstrap" in (self._sections(name) or ())
@@ -242,7 +244,7 @@ def git_output(root: Path, *arguments: str) -> bytes:
         raise ChangeError(f"git cannot be run: {error}") from None
     if done.returncode:
         message = f"git {arguments[0]}: {' '.join(done.stderr.decode(errors='replace').split())[:300]}"
-        if arguments[0] == "rev-parse":  # where the repository is, which has nothing to do with how much of it is there
+        if arguments[0] == "rev-parse":  # there is no repository; more history would not help
             raise ChangeError(f"{message}; run it in a clone of the repository, or name one with --project")
         raise ChangeError(f"{message}; fetch the whole history (checkout's `fetch-depth: 0`)")
     return done.stdout

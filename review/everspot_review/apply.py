@@ -1,7 +1,12 @@
 """Updates environments after the merge: only to the reviewed state, and by the rules.
 
-preview again → refused: exit 1 │ nothing to do: exit 0 │ applied already, superseded, or not as reviewed: exit 3 →
-update → reported in the comment; of a failed update also the remaining steps, which a later run does
+Each environment is previewed again:
+
+- A preview that is refused ends the command with exit code 1.
+- Without anything to do, it ends with 0.
+- A change that was applied already, is superseded, or differs from the review is not applied; the exit code is 3.
+- Otherwise the environment is updated. The comment then has the result, and the remaining steps of a failed update,
+  which a later run does.
 """
 
 import os
@@ -13,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from everspot_review.comment_state import CommentState, minute
-from everspot_review.engine import PREVIEWED_IN, UPDATED_IN, Ended, Engine
+from everspot_review.engine import PREVIEW_TIMEOUT, UPDATE_TIMEOUT, Ended, Engine
 from everspot_review.errors import ReviewError, ReviewExit
 from everspot_review.forge import Forge
 from everspot_review.locks import Here, Lock, describe_locks, left_by_this_repository, locked, parse_locks
@@ -23,14 +28,14 @@ from everspot_review.remaining_steps import RemainingSteps, compute_remaining, u
 from everspot_review.report import EnvironmentReport
 from everspot_review.values import masked
 
-CLOCKS = timedelta(minutes=5)
+CLOCK_TOLERANCE = timedelta(minutes=5)
 """How far the clocks of a runner and of the forge may be apart."""
 
-TOLD = 2_000
+QUOTED_CHARACTERS = 2_000
 """Characters of the engine's last output that the report of a failed update quotes."""
 
 
-class Applied(StrEnum):
+class ApplyResult(StrEnum):
     """The result of applying one environment. SUPERSEDED: something that came after this revision was applied."""
 
     UNCHANGED = "unchanged"
@@ -50,18 +55,18 @@ class Applied(StrEnum):
     @property
     def goes_on(self) -> bool:
         """Whether the next environments are looked at: they may refer to this one, which has to be as declared then."""
-        return self.exit is ReviewExit.OK or self in (Applied.ALREADY, Applied.SUPERSEDED)
+        return self.exit is ReviewExit.OK or self in (ApplyResult.ALREADY, ApplyResult.SUPERSEDED)
 
 
 _EXITS = {
-    Applied.UNCHANGED: ReviewExit.OK,
-    Applied.UPDATED: ReviewExit.OK,
-    Applied.REFUSED: ReviewExit.REFUSED,
-    Applied.NOT_REVIEWED: ReviewExit.NOT_REVIEWED,
-    Applied.ALREADY: ReviewExit.NOT_REVIEWED,
-    Applied.SUPERSEDED: ReviewExit.NOT_REVIEWED,
-    Applied.LOCKED: ReviewExit.LOCKED,
-    Applied.FAILED: ReviewExit.REFUSED,
+    ApplyResult.UNCHANGED: ReviewExit.OK,
+    ApplyResult.UPDATED: ReviewExit.OK,
+    ApplyResult.REFUSED: ReviewExit.REFUSED,
+    ApplyResult.NOT_REVIEWED: ReviewExit.NOT_REVIEWED,
+    ApplyResult.ALREADY: ReviewExit.NOT_REVIEWED,
+    ApplyResult.SUPERSEDED: ReviewExit.NOT_REVIEWED,
+    ApplyResult.LOCKED: ReviewExit.LOCKED,
+    ApplyResult.FAILED: ReviewExit.REFUSED,
 }
 
 
@@ -79,7 +84,7 @@ class ApplyOutcome:
     """
 
     environment: str
-    status: Applied
+    status: ApplyResult
     message: str
     report: EnvironmentReport
     remaining: RemainingSteps | None = None
@@ -102,16 +107,21 @@ class PriorState:
 
 
 @dataclass(frozen=True)
-class Workflow:
-    """The run of a workflow that this is, as far as there is one. `began`: when it began; `forge`: where it runs, None
-    on a person's machine; `run`: its number."""
+class WorkflowRun:
+    """The run of a CI workflow that this process belongs to.
+
+    Attributes:
+        began: When the run began.
+        forge: The forge where it runs; None on a person's machine.
+        run: The run's number; 0 on a person's machine.
+    """
 
     began: datetime
     forge: Forge | None = field(default=None, repr=False)
     run: int = 0
 
     @classmethod
-    def here(cls, forge: Forge | None, now: datetime) -> "Workflow":
+    def here(cls, forge: Forge | None, now: datetime) -> "WorkflowRun":
         """Return the run by the variables that a runner sets."""
         number = os.environ.get("GITHUB_RUN_ID", "")
         return cls(now, forge, int(number) if number.isdecimal() else 0)
@@ -122,7 +132,7 @@ class Workflow:
         if self.forge is None or not self.run or not locks:
             return None
         try:
-            return self.forge.other_runs(self.run, max(lock.since for lock in locks) + CLOCKS)
+            return self.forge.other_runs(self.run, max(lock.since for lock in locks) + CLOCK_TOLERANCE)
         except (ForgeError, KeyError, TypeError, ValueError):
             return None
 
@@ -131,11 +141,11 @@ def apply(
     engine: Engine,
     environment: str,
     reviewed: str,
-    workflow: Workflow,
+    workflow: WorkflowRun,
     revisions: Revisions | None = None,
-    limits: tuple[timedelta, timedelta] = (PREVIEWED_IN, UPDATED_IN),
+    limits: tuple[timedelta, timedelta] = (PREVIEW_TIMEOUT, UPDATE_TIMEOUT),
     report_line: Callable[[str], None] = lambda _: None,
-    past: PriorState | None = None,
+    prior: PriorState | None = None,
 ) -> ApplyOutcome:
     """Update an environment, if the update would do the reviewed steps, or those of them that a failed update has left.
 
@@ -147,32 +157,32 @@ def apply(
         revisions: The revisions of the change.
         limits: Of preview and update.
         report_line: Gets each sentence when it is known.
-        past: The state of the environment before.
+        prior: The state of the environment before.
 
     Raises:
         EngineError: if the engine cannot be run.
     """
-    known_revisions, before = revisions or Revisions(), past or PriorState()
+    known_revisions, before = revisions or Revisions(), prior or PriorState()
     state = before.comment_state
     report = preview(engine, environment, known_revisions, limits[0])
     if report.blocked:
-        return ApplyOutcome(environment, Applied.REFUSED, f"{environment}: {_refusal(report)}", report)
+        return ApplyOutcome(environment, ApplyResult.REFUSED, f"{environment}: {_refusal(report)}", report)
     if not report.steps and report.outcome.value == "unchanged":
-        return ApplyOutcome(environment, Applied.UNCHANGED, f"{environment}: nothing to do", report)
+        return ApplyOutcome(environment, ApplyResult.UNCHANGED, f"{environment}: nothing to do", report)
     if newer := before.superseded_by():
-        return ApplyOutcome(environment, Applied.SUPERSEDED, f"{environment}: not applied: {newer}", report)
+        return ApplyOutcome(environment, ApplyResult.SUPERSEDED, f"{environment}: not applied: {newer}", report)
     if state is not None and state.applied:
         message = f"{environment}: applied already at {state.at}; another change needs a pull request of its own"
-        return ApplyOutcome(environment, Applied.ALREADY, message, report)
+        return ApplyOutcome(environment, ApplyResult.ALREADY, message, report)
     if not reviewed or report.digest not in {reviewed, state.rest if state is not None else reviewed}:
-        message = _unlike(environment, report.digest, reviewed, before.reason)
-        return ApplyOutcome(environment, Applied.NOT_REVIEWED, message, report)
+        message = _explain_difference(environment, report.digest, reviewed, before.reason)
+        return ApplyOutcome(environment, ApplyResult.NOT_REVIEWED, message, report)
     if continued := report.digest != reviewed:
         report_line(f"{environment}: goes on with the rest of {known_revisions.head[:12]}, whose update failed")
-    done = replace(_updated(engine, environment, workflow, report, limits[1], report_line), continued=continued)
+    done = replace(_update(engine, environment, workflow, report, limits[1], report_line), continued=continued)
     return (
         replace(done, remaining=_preview_remaining(engine, report, known_revisions, limits[0]))
-        if done.status is Applied.FAILED
+        if done.status is ApplyResult.FAILED
         else done
     )
 
@@ -187,8 +197,8 @@ def _preview_remaining(
         return unknown(reviewed.environment, masked(str(error)))
 
 
-def _updated(
-    engine: Engine, environment: str, workflow: Workflow, report: EnvironmentReport, limit: timedelta,
+def _update(
+    engine: Engine, environment: str, workflow: WorkflowRun, report: EnvironmentReport, limit: timedelta,
     report_line: Callable[[str], None],
 ) -> ApplyOutcome:  # fmt: skip
     here = Here.own()
@@ -196,19 +206,21 @@ def _updated(
     if ended.code and locked(ended.output):
         locks = parse_locks(ended.output)
         if not left_by_this_repository(locks, here, workflow.began, workflow.others(locks)):
-            return ApplyOutcome(environment, Applied.LOCKED, describe_locks(environment, locks, here), report)
+            return ApplyOutcome(environment, ApplyResult.LOCKED, describe_locks(environment, locks, here), report)
         report_line(f"{environment}: freed the lock that an earlier run of this repository left: {locks[0].holder}")
         engine.cancel(environment)
         ended = _up(engine, environment, limit)
     if ended.code == 0:
         done = f"{environment}: updated, {len(report.steps)} resources changed, digest {report.digest[:12]}"
-        return ApplyOutcome(environment, Applied.UPDATED, done, report)
+        return ApplyOutcome(environment, ApplyResult.UPDATED, done, report)
     if ended.killed:
-        _freed(engine, environment, here, ended.pid)
-    return ApplyOutcome(environment, Applied.FAILED, f"{environment}: the update failed: {_last(ended)}", report)
+        _free_lock(engine, environment, here, ended.pid)
+    return ApplyOutcome(
+        environment, ApplyResult.FAILED, f"{environment}: the update failed: {_last_output(ended)}", report
+    )
 
 
-def _freed(engine: Engine, environment: str, here: Here, pid: int) -> None:
+def _free_lock(engine: Engine, environment: str, here: Here, pid: int) -> None:
     """Free the lock of an engine that had to be killed; nobody else's."""
     locks = parse_locks(engine.holders(environment))
     if locks and all((lock.host, lock.pid) == (here.host, pid) for lock in locks):
@@ -220,17 +232,17 @@ def _up(engine: Engine, environment: str, limit: timedelta) -> Ended:
         return engine.up(environment, Path(folder) / "events.jsonl", limit)
 
 
-def _last(ended: Ended) -> str:
-    return masked(ended.output[-TOLD:].strip()) or f"exit code {ended.code}"
+def _last_output(ended: Ended) -> str:
+    return masked(ended.output[-QUOTED_CHARACTERS:].strip()) or f"exit code {ended.code}"
 
 
 def _refusal(report: EnvironmentReport) -> str:
     rules = [f"{rule.rule} ({rule.resource}): {rule.message}" for rule in report.rules if rule.stops]
     errors = [diagnostic.text for diagnostic in report.diagnostics if diagnostic.severity == "error"]
-    return "; ".join([*(f"rule broken: {text}" for text in rules), *errors])[:TOLD] or "the preview failed"
+    return "; ".join([*(f"rule broken: {text}" for text in rules), *errors])[:QUOTED_CHARACTERS] or "the preview failed"
 
 
-def _unlike(environment: str, now: str, reviewed: str, reason: str) -> str:
+def _explain_difference(environment: str, now: str, reviewed: str, reason: str) -> str:
     if not reviewed:
         reason = reason or "no comment of ours has its digest"
         return f"{environment}: what would happen now ({now[:12]}) was not reviewed: {reason}"
@@ -253,9 +265,9 @@ def stamp(outcome: ApplyOutcome, now: datetime) -> str:
 def next_comment_state(outcome: ApplyOutcome, now: datetime, before: CommentState | None) -> CommentState | None:
     """Return the next entry of our comment for an environment. `before`: the present entry."""
     revision = outcome.report.head
-    if not revision or outcome.status not in (Applied.UPDATED, Applied.UNCHANGED, Applied.FAILED):
+    if not revision or outcome.status not in (ApplyResult.UPDATED, ApplyResult.UNCHANGED, ApplyResult.FAILED):
         return before
-    if outcome.status is not Applied.FAILED:
+    if outcome.status is not ApplyResult.FAILED:
         return CommentState(revision, minute(now))
     return (
         CommentState(revision, minute(now), outcome.remaining.digest)

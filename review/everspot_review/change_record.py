@@ -12,7 +12,7 @@ from everspot_core.cluster.applied_change import AppliedChange, PullRequest
 from everspot_core.cluster.deployment import control_url
 from everspot_store import Store, StoreError
 
-from everspot_review.apply import Applied, ApplyOutcome
+from everspot_review.apply import ApplyOutcome, ApplyResult
 from everspot_review.engine import Engine, EngineError
 from everspot_review.forge import Pull
 from everspot_review.values import masked
@@ -24,7 +24,7 @@ TITLE = 200
 def record(engine: Engine, outcome: ApplyOutcome, pull: Pull | None) -> str:
     """Record an applied change, also of a failed update. Return the reason in a sentence if nothing is recorded,
     otherwise None."""
-    if outcome.status not in (Applied.UPDATED, Applied.FAILED):
+    if outcome.status not in (ApplyResult.UPDATED, ApplyResult.FAILED):
         return ""
     try:
         url = control_url(engine.state(outcome.environment))
@@ -45,7 +45,7 @@ def applied(outcome: ApplyOutcome, pull: Pull | None, at: datetime) -> AppliedCh
         at=at, environment=report.environment, revision=report.head, digest=report.digest,
         pull_request=_pull_request(pull) if pull is not None else None, estimate=report.estimate,
         steps=dict(sorted(Counter(step.deed.value for step in report.steps).items())),
-        outcome="failed" if outcome.status is Applied.FAILED else "updated",
+        outcome="failed" if outcome.status is ApplyResult.FAILED else "updated",
     )  # fmt: skip
 
 

@@ -36,9 +36,9 @@ from everspot_review.options import (
 )  # fmt: skip
 from everspot_review.previewing import Revisions, preview_all
 from everspot_review.printing import note, write
-from everspot_review.pushes import ApplyOptions, Merge
+from everspot_review.pushes import ApplyOptions, PushApplication
 from everspot_review.refusals import ForgeUnknown
-from everspot_review.report import EnvironmentReport, Foreseen, in_a_line
+from everspot_review.report import EnvironmentReport, PreviewOutcome, in_a_line
 
 HELP = "Review a change of environments in one comment on its pull request, apply the reviewed change, and find drift."
 
@@ -58,21 +58,22 @@ def changed_command(
     context: typer.Context,
     base: BaseRev,
     project: Root = HERE,
-    bystanders: Except = None,
+    ignored_files: Except = None,
     json: AsJson = False,
 ) -> None:
     """List the environments that a change touches: all of them if it could change the program."""
     read_project = Project.read(project)
-    touched = read_project.touched(base, bystanders or ())
+    affected = read_project.find_affected(base, ignored_files or ())
     document = {
-        "environments": list(touched.environments), "removed": list(touched.removed), "program": list(touched.program)
+        "environments": list(affected.environments), "removed": list(affected.removed),
+        "program": list(affected.program),
     }  # fmt: skip
-    removed = [f"{name} (its settings are deleted)" for name in touched.removed]
-    answer(context, json, document, [*touched.environments, *removed])
+    removed = [f"{name} (its settings are deleted)" for name in affected.removed]
+    answer(context, json, document, [*affected.environments, *removed])
     if as_json(context, json):
         return
     _note_uncommitted(read_project)
-    if not touched.environments and not removed:
+    if not affected.environments and not removed:
         note(NOTHING)
 
 
@@ -81,16 +82,16 @@ def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, j
     """Check the settings files that a change edits, and price them, without credentials and without running anything of
     the change. Exit code 1 if a file is wrong, or if a line of the change holds a credential."""
     read_project = Project.read(project)
-    touched = read_project.touched(base, misnamed=True)
+    affected = read_project.find_affected(base, misnamed=True)
     has_base = bool(base.strip("0 "))
     checked_files = {
         name: checked(name, read_project.file(name), read_project.text_at(name, base) if has_base else None)
-        for name in touched.environments
+        for name in affected.environments
     }
     leaks = leaks_of_change(read_project, base)
-    lines = render_lines(checked_files, touched.removed, leaks) or [NOTHING]
+    lines = render_lines(checked_files, affected.removed, leaks) or [NOTHING]
     summarize("\n".join(f"- {code(line, 500)}" for line in lines))
-    document = build_document(checked_files, touched.removed, leaks)
+    document = build_document(checked_files, affected.removed, leaks)
     answer(context, json, document, lines)
     if not as_json(context, json):
         _note_uncommitted(read_project)
@@ -111,12 +112,12 @@ def preview_command(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the reports go.")] = Path("review"),
     project: Root = HERE,
     policy: Packs = None,
-    bystanders: Except = None,
+    ignored_files: Except = None,
     limit: Limit = "30m",
     json: AsJson = False,
 ) -> None:
     """Preview environments and write a report on each to DIR/ENV.json. `comment` decides whether they may be merged."""
-    read_project, chosen, removed = _chosen(project, environments, base, bystanders)
+    read_project, chosen, removed = _chosen(project, environments, base, ignored_files)
     engine = Engine.find(project, policy or ())
     base_revision = _base(read_project, base)
     revisions = Revisions(
@@ -163,7 +164,7 @@ def apply_command(
     ] = None,
     project: Root = HERE,
     policy: Packs = None,
-    bystanders: Except = None,
+    ignored_files: Except = None,
     limit: Limit = "30m",
     update_limit: Annotated[str, typer.Option(metavar="DURATION", help="Longest time for one update.")] = "2h",
     author: Author = None,
@@ -172,8 +173,8 @@ def apply_command(
     """Update environments, each only if the update is the reviewed one: it is previewed again, and the digests are
     compared. After a failed update, run the command again to continue."""
     push = _pushed(Project.read(project), base)
-    read_project, chosen, _ = _chosen(project, environments, push.base if base else None, bystanders)
-    for name in [name for name in chosen if base and read_project.by_hand(name)]:
+    read_project, chosen, _ = _chosen(project, environments, push.base if base else None, ignored_files)
+    for name in [name for name in chosen if base and read_project.is_applied_by_admin(name)]:
         chosen.remove(name)
         note(f"{name}: an administrator applies it by hand (pulumi up --stack {name}): it holds jobs to what they may")
     if reviewed is not None and len(chosen) != 1:
@@ -181,7 +182,7 @@ def apply_command(
     engine = Engine.find(project, policy or ())
     forge = _forge() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
     options = ApplyOptions(reviewed, author, (duration(limit), duration(update_limit)))
-    outcomes, lines = Merge(engine, read_project, push, forge, options, note).applied(chosen)
+    outcomes, lines = PushApplication(engine, read_project, push, forge, options, note).apply(chosen)
     summarize("\n".join(f"- {code(line, 4_000)}" for line in lines))
     document = {
         "environments": [
@@ -233,21 +234,21 @@ def drift_command(
 def _tell_report(report: EnvironmentReport) -> None:
     """Print a report as one line, and below it why the preview failed, if it did."""
     write(f"{in_a_line(report)}\n")
-    if report.outcome is Foreseen.FAILED:
+    if report.outcome is PreviewOutcome.FAILED:
         for error in report.errors[:_ERRORS_SHOWN]:
             write(f"  {visible(cut(error, 2_000))}\n")
 
 
 def _chosen(
-    root: Path, environments: list[str] | None, base: str | None, bystanders: list[str] | None
+    root: Path, environments: list[str] | None, base: str | None, ignored_files: list[str] | None
 ) -> tuple[Project, list[str], list[str]]:
     """Return the environments that a command is about, and those whose settings are gone."""
     if environments and base:
         raise Misused("name environments, or --base REV, not both")
     project = Project.read(root)
     if base:
-        touched = project.touched(base, bystanders or ())
-        return project, list(touched.environments), list(touched.removed)
+        affected = project.find_affected(base, ignored_files or ())
+        return project, list(affected.environments), list(affected.removed)
     existing = project.environments()
     unknown = [name for name in environments or () if name not in existing]
     if unknown:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from everspot_review.affected import STACK_NAME
-from everspot_review.apply import Applied, ApplyOutcome, next_comment_state, stamp
+from everspot_review.apply import ApplyOutcome, ApplyResult, next_comment_state, stamp
 from everspot_review.comment_state import read_states, with_states
 from everspot_review.errors import ReviewError
 from everspot_review.forge import Forge
@@ -25,7 +25,7 @@ LONGEST = 65_000
 
 NO_COMMENT = "there is no comment of ours"
 
-_DID_NOTHING = (Applied.UNCHANGED, Applied.ALREADY, Applied.SUPERSEDED)
+_DID_NOTHING = (ApplyResult.UNCHANGED, ApplyResult.ALREADY, ApplyResult.SUPERSEDED)
 
 
 @dataclass(frozen=True)

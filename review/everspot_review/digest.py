@@ -20,8 +20,8 @@ from everspot_core.cluster.declared import SECRET, secret
 from everspot_review.event_log import EventLog, LoggedStep, ResourceState
 from everspot_review.values import MISSING, at, differences, opened
 
-_MAKES = frozenset({"create", "create-replacement"})
-_DRAWN = re.compile(r"[-_]?[0-9a-f]{7,8}(?=$|\.)")
+_CREATING_OPS = frozenset({"create", "create-replacement"})
+_RANDOM_SUFFIX = re.compile(r"[-_]?[0-9a-f]{7,8}(?=$|\.)")
 _HASH = re.compile(r"(?<!sha256:)(?<![\w-])(?=[0-9]*[a-f])[0-9a-f]{12,64}(?![\w-])")
 
 
@@ -29,8 +29,8 @@ def digest(log: EventLog) -> str:
     """SHA-256 in hexadecimal, or an empty text if the preview failed and its steps are unknown."""
     if log.failed:
         return ""
-    settled = _settled(log)
-    done = [_deed(step, settled) for step in log.steps if not step.idle]
+    normalize = _build_normalizer(log)
+    done = [_step_facts(step, normalize) for step in log.steps if not step.idle]
     return _sum(sorted(done, key=_text))
 
 
@@ -38,21 +38,21 @@ def _sum(value: Any) -> str:
     return hashlib.sha256(_text(value).encode()).hexdigest()
 
 
-def _deed(step: LoggedStep, settled: Callable[[Any], Any]) -> list[Any]:
+def _step_facts(step: LoggedStep, normalize: Callable[[Any], Any]) -> list[Any]:
     old, new = step.old, step.new
     before, after = (old.inputs if old else {}), (new.inputs if new else {})
     diffs = [
-        [path, kind, _value(compared(old, path), settled), _value(compared(new, path), settled)]
+        [path, kind, _value(compared(old, path), normalize), _value(compared(new, path), normalize)]
         for path, kind in sorted(step.diff.items())
     ]
     changed = [
-        [path, _value(old_value, settled), _value(other, settled)]
-        for path, old_value, other in differences(settled(before), settled(after))
+        [path, _value(old_value, normalize), _value(other, normalize)]
+        for path, old_value, other in differences(normalize(before), normalize(after))
     ]
     return [
         step.urn,
         sorted(step.ops),
-        settled(step.provider),
+        normalize(step.provider),
         old.id if old else None,
         [new.protected, new.retained] if new else None,
         [old.protected, old.retained] if old else None,
@@ -70,17 +70,17 @@ def compared(state: ResourceState | None, path: str) -> Any:
     return at(state.outputs, path) if value is MISSING else value
 
 
-def _value(value: Any, settled: Callable[[Any], Any]) -> list[Any]:
+def _value(value: Any, normalize: Callable[[Any], Any]) -> list[Any]:
     """Return the value in a list, so that null differs from a missing value."""
-    return [] if value is MISSING else [settled(value)]
+    return [] if value is MISSING else [normalize(value)]
 
 
-def _settled(log: EventLog) -> Callable[[Any], Any]:
+def _build_normalizer(log: EventLog) -> Callable[[Any], Any]:
     """Return values in a form that is comparable between previews: markers for secrets, and one name in place of each
     generated one."""
-    names = {name: stand_in for step in log.steps for name, stand_in in _made_up(step)}
+    names = {name: stand_in for step in log.steps for name, stand_in in _generated_names(step)}
     if not names:
-        return lambda value: _walked(value, lambda text: text)
+        return lambda value: _map_texts(value, lambda text: text)
     find = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
     hashes: set[str] = set()
 
@@ -94,15 +94,15 @@ def _settled(log: EventLog) -> Callable[[Any], Any]:
 
     for step in log.steps:  # first, all hashes: they may be written alone, elsewhere
         if not step.idle and step.new is not None:
-            _walked(step.new.inputs, normalize)
-    return lambda value: _walked(
+            _map_texts(step.new.inputs, normalize)
+    return lambda value: _map_texts(
         value, lambda text: _HASH.sub(lambda match: "(hash)" if match[0] in hashes else match[0], normalize(text))
     )
 
 
-def _made_up(step: LoggedStep) -> list[tuple[str, str]]:
+def _generated_names(step: LoggedStep) -> list[tuple[str, str]]:
     """Return names that the engine drew for a resource that it makes. The provider lists what it filled in itself."""
-    if step.new is None or not _MAKES & set(step.ops):
+    if step.new is None or not _CREATING_OPS & set(step.ops):
         return []
     filled = step.new.inputs.get("__defaults")
     generated = []
@@ -110,18 +110,18 @@ def _made_up(step: LoggedStep) -> list[tuple[str, str]]:
         name = step.new.inputs.get(str(key))
         if not isinstance(name, str) or not name.casefold().startswith(step.name.casefold()):
             continue
-        if _DRAWN.match(name[len(step.name) :]):
+        if _RANDOM_SUFFIX.match(name[len(step.name) :]):
             generated.append((name, f"{step.name}-(drawn)"))
     return generated
 
 
-def _walked(value: Any, change: Callable[[str], str]) -> Any:
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
     if secret(value):
         return {"secret": SECRET}
     if isinstance(value, Mapping):
-        return {change(str(key)): _walked(item, change) for key, item in value.items()}
+        return {change(str(key)): _map_texts(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_walked(item, change) for item in value]
+        return [_map_texts(item, change) for item in value]
     return change(value) if isinstance(value, str) else value
 
 

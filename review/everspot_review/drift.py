@@ -22,7 +22,7 @@ from everspot_core.cluster.deployment import PendingOperation, pending_operation
 from everspot_core.cluster.manifest import Manifest
 from everspot_store import SystemClock
 
-from everspot_review.engine import PREVIEWED_IN, Engine, EngineError
+from everspot_review.engine import PREVIEW_TIMEOUT, Engine, EngineError
 from everspot_review.event_log import resource_name
 from everspot_review.refreshing import refusals
 from everspot_review.report import PropertyChange
@@ -99,7 +99,7 @@ class Drift:
         }  # fmt: skip
 
 
-def drift(engine: Engine, environment: str, limit: timedelta = PREVIEWED_IN) -> Drift:
+def drift(engine: Engine, environment: str, limit: timedelta = PREVIEW_TIMEOUT) -> Drift:
     """Return the drift of an environment. What was added by hand is left out if the refresh is refused.
 
     Raises:

@@ -8,7 +8,7 @@ from everspot_review.forge import Forge
 from everspot_review.job import run_link
 from everspot_review.markdown.safe import code
 from everspot_review.publish import Published, Voice, keep_issue
-from everspot_review.refreshing import TOLD
+from everspot_review.refreshing import QUOTED_CHARACTERS
 
 LONGEST = 60_000
 """Characters of an issue; what does not fit is counted."""
@@ -50,7 +50,7 @@ def describe_drift(drift: Drift) -> str:
 
 
 def _reasons(drift: Drift) -> list[str]:
-    return [f"- {code(reason, TOLD + 200)}" for reason in drift.refused]
+    return [f"- {code(reason, QUOTED_CHARACTERS + 200)}" for reason in drift.refused]
 
 
 def keep(forge: Forge, drift: Drift, author: str | None = None) -> Published:

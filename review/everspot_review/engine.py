@@ -24,13 +24,13 @@ from everspot_review.errors import UnavailableError
 from everspot_review.identity import IdentityError, renew
 
 ENGINE = "pulumi"
-PREVIEWED_IN = timedelta(minutes=30)
+PREVIEW_TIMEOUT = timedelta(minutes=30)
 """Longest wait for a preview or a refresh, unless told otherwise."""
 
-UPDATED_IN = timedelta(hours=2)
+UPDATE_TIMEOUT = timedelta(hours=2)
 """Longest wait for an update: clouds take minutes for fleets, networks and databases."""
 
-JUDGED_IN = timedelta(minutes=2)
+PACK_TIMEOUT = timedelta(minutes=2)
 """Longest wait for a pack's own answer."""
 
 OWN_PACK = "everspot-policy"
@@ -45,13 +45,13 @@ BUDGET = "budgetUsdPerMonth"
 ALL = "*"
 """The environment of our pack's settings that stands for all."""
 
-ENDS_IN = timedelta(minutes=5)
+STOP_TIMEOUT = timedelta(minutes=5)
 """Time for the engine to finish its present step, once it was asked to stop. It keeps its state and frees its lock."""
 
-RENEWED_IN = timedelta(minutes=3)
+TOKEN_RENEWAL = timedelta(minutes=3)
 """Time after which identity tokens are renewed while the engine runs: GitHub's are good for five minutes."""
 
-TOLD = 16_000
+QUOTED_CHARACTERS = 16_000
 """Characters of the engine's last words that are kept."""
 
 KEPT_BACK = (
@@ -99,8 +99,8 @@ class Engine:
     program: str
     packs: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
-    ends_in: timedelta = ENDS_IN
-    renews_in: timedelta = RENEWED_IN
+    ends_in: timedelta = STOP_TIMEOUT
+    renews_in: timedelta = TOKEN_RENEWAL
 
     @classmethod
     def find(cls, project: Path, packs: Sequence[Path] = (), variables: Mapping[str, str] = os.environ) -> "Engine":
@@ -127,15 +127,15 @@ class Engine:
             environ[OWN_SETTINGS] = str(Path(rules).absolute())
         return cls(project.resolve(), program, judges, environ)
 
-    def preview(self, environment: str, log: Path, limit: timedelta = PREVIEWED_IN) -> Ended:
+    def preview(self, environment: str, log: Path, limit: timedelta = PREVIEW_TIMEOUT) -> Ended:
         """Return the result of a preview, with the steps of an update in the event log. Takes no lock."""
         return self._run("preview", environment, log, limit, *self._judges())
 
-    def up(self, environment: str, log: Path, limit: timedelta = UPDATED_IN) -> Ended:
+    def up(self, environment: str, log: Path, limit: timedelta = UPDATE_TIMEOUT) -> Ended:
         """Update, without a preview: the caller has made one."""
         return self._run("up", environment, log, limit, "--yes", "--skip-preview", *self._judges())
 
-    def refresh(self, environment: str, log: Path, limit: timedelta = PREVIEWED_IN) -> Ended:
+    def refresh(self, environment: str, log: Path, limit: timedelta = PREVIEW_TIMEOUT) -> Ended:
         """Return the result of a refresh, with the drift in the event log. Changes nothing and takes no lock."""
         return self._run("refresh", environment, log, limit, "--preview-only", "--expect-no-changes")
 
@@ -148,7 +148,7 @@ class Engine:
         """
         events: list[str] = []
         for pack in (each for each in self.packs if each.name == OWN_PACK):
-            ended, out = self._call(["cost", environment, f"{high:.2f}"], JUDGED_IN, str(pack))
+            ended, out = self._call(["cost", environment, f"{high:.2f}"], PACK_TIMEOUT, str(pack))
             if ended.code:
                 raise EngineError(f"{pack} does not judge the cost: {ended.output or f'exit code {ended.code}'}")
             events += [json.dumps(event) for event in json.loads(out)]
@@ -247,7 +247,7 @@ class Engine:
         if late:
             more += f"\nstopped: it had not ended within {format_duration(limit)}"
         output = (more.strip() or stdout.strip()) if arguments[0] == "stack" else f"{stdout}\n{more}".strip()
-        return Ended(process.returncode, process.pid, output[-TOLD:], late, killed), stdout
+        return Ended(process.returncode, process.pid, output[-QUOTED_CHARACTERS:], late, killed), stdout
 
     def _waited(self, process: "subprocess.Popen[bytes]", limit: timedelta) -> None:
         """Wait for a run, and renew identity tokens meanwhile: a cloud's credentials last an hour, and then its client

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from everspot_review.event_log import EventLog, LoggedStep, ResourceState, resource_name
-from everspot_review.report import BrokenRule, Diagnostic, Excepted
+from everspot_review.report import BrokenRule, Diagnostic, Exemption
 
 _COLORS = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 _MOST_PROBLEMS = 5
@@ -21,7 +21,7 @@ _ANALYZED = ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent")
 _OF_A_HOST = re.compile(r"using \S+ from \$PATH at ")
 """A warning about the machine that ran the preview, which tells nothing about the change."""
 _FAILED = "preview failed"
-_EXCEPTED = re.compile(r"(?P<message>.*) Excepted until (?P<until>\d{4}-\d{2}-\d{2}): (?P<reason>.*)", re.DOTALL)
+_EXEMPTION = re.compile(r"(?P<message>.*) Excepted until (?P<until>\d{4}-\d{2}-\d{2}): (?P<reason>.*)", re.DOTALL)
 """How `everspot-policy` ends the message of a problem that an exception covers."""
 
 
@@ -57,7 +57,7 @@ def read(lines: Iterable[str]) -> EventLog:
                 diagnostics += _diagnostic(_within(event, "diagnosticEvent"))
             elif "summaryEvent" in event:
                 succeeded = _text(_within(event, "summaryEvent"), "result", "succeeded") == "succeeded"
-        except _Unfit as unfit:
+        except _MalformedEvent as unfit:
             problems.append(f"line {number}: {unfit}")
     if problems:
         more = f" and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
@@ -85,7 +85,7 @@ def read_file(path: Path) -> EventLog:
         return read(lines)
 
 
-class _Unfit(ValueError):
+class _MalformedEvent(ValueError):
     """An event lacks a field that is read."""
 
 
@@ -114,10 +114,10 @@ def _step(data: Mapping[str, Any]) -> LoggedStep:
     if diff is None:
         diff = {path: {} for path in _texts(data, "diffs")}
     if not isinstance(diff, Mapping) or not all(isinstance(entry, Mapping) for entry in diff.values()):
-        raise _Unfit("`detailedDiff` maps no paths to differences")
+        raise _MalformedEvent("`detailedDiff` maps no paths to differences")
     op, urn = _text(data, "op"), _text(data, "urn")
     if not urn.startswith("urn:pulumi:") or urn.count("::") < 3:
-        raise _Unfit(f"{urn[:80]!r} is no URN")
+        raise _MalformedEvent(f"{urn[:80]!r} is no URN")
     old, new = _state(data, "old"), _state(data, "new")
     return LoggedStep(
         urn=urn,
@@ -157,12 +157,12 @@ def _state(data: Mapping[str, Any], side: str) -> ResourceState | None:
     if state is None:
         return None
     if not isinstance(state, Mapping):
-        raise _Unfit(f"`{side}` is no object")
+        raise _MalformedEvent(f"`{side}` is no object")
     sides = {}
     for name in ("inputs", "outputs"):
         properties = state.get(name)
         if properties is not None and not isinstance(properties, Mapping):
-            raise _Unfit(f"`{side}.{name}` is no object")
+            raise _MalformedEvent(f"`{side}.{name}` is no object")
         sides[name] = properties or {}
     return ResourceState(
         **sides,
@@ -181,7 +181,7 @@ def _rule(data: Mapping[str, Any]) -> list[BrokenRule]:
     message = plain(_text(data, "message")).strip().split("\n", 1)[-1].strip()
     # An exception's word counts only where the pack has made the rule advisory by it: a message may hold text of the
     # change's own.
-    exception = None if level == "mandatory" else _EXCEPTED.fullmatch(message)
+    exception = None if level == "mandatory" else _EXEMPTION.fullmatch(message)
     excepted = _excepted(exception["until"], exception["reason"]) if exception is not None else None
     return [
         BrokenRule(
@@ -195,10 +195,10 @@ def _rule(data: Mapping[str, Any]) -> list[BrokenRule]:
     ]
 
 
-def _excepted(until: str, reason: str) -> Excepted | None:
+def _excepted(until: str, reason: str) -> Exemption | None:
     """Return the exception of a message; None if its day is not in the calendar."""
     try:
-        return Excepted(reason=reason, until=date.fromisoformat(until))
+        return Exemption(reason=reason, until=date.fromisoformat(until))
     except ValueError:
         return None
 
@@ -224,7 +224,7 @@ def _within(event: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     for name in path:
         below = inner.get(name)
         if not isinstance(below, Mapping):
-            raise _Unfit(f"`{'.'.join(path)}` is no object")
+            raise _MalformedEvent(f"`{'.'.join(path)}` is no object")
         inner = below
     return inner
 
@@ -232,12 +232,12 @@ def _within(event: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 def _text(data: Mapping[str, Any], name: str, otherwise: str | None = None) -> str:
     text = data.get(name, otherwise)
     if not isinstance(text, str):
-        raise _Unfit(f"`{name}` is no text")
+        raise _MalformedEvent(f"`{name}` is no text")
     return text
 
 
 def _texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
     texts = data.get(name) or ()
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise _Unfit(f"`{name}` is no list of texts")
+        raise _MalformedEvent(f"`{name}` is no list of texts")
     return tuple(texts)

@@ -29,8 +29,8 @@ from everspot_review.refusals import (
 PAGE = 100
 """Comments of a page: the most that GitHub gives. Gitea gives all of them, whatever is asked for."""
 
-PAGES_AT_MOST = 200
-ANSWERS_IN = timedelta(seconds=30)
+MAX_PAGES = 200
+REQUEST_TIMEOUT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,14 @@ class Forge:
         """Yield each item of a list, once. The forge says by its header Link that there is more; one that has no such
         header is asked until a page holds nothing new."""
         listed: set[int] = set()
-        for page in range(1, PAGES_AT_MOST + 1):
+        for page in range(1, MAX_PAGES + 1):
             batch, link = self._call("GET", f"{path}per_page={PAGE}&limit={PAGE}&page={page}")
             new = [item for item in batch if int(item[key]) not in listed]
             listed |= {int(item[key]) for item in new}
             yield from new
             if not new or (link and 'rel="next"' not in link):
                 return
-        raise ForgeError(f"{path.partition('?')[0]} has more than {PAGES_AT_MOST} pages")
+        raise ForgeError(f"{path.partition('?')[0]} has more than {MAX_PAGES} pages")
 
     def _json(self, method: str, path: str, body: object = None, *, once: bool = False) -> Any:
         return self._call(method, path, body, once=once)[0]
@@ -222,7 +222,7 @@ class Forge:
         )
         call = f"{method} {path.partition('?')[0]}"
         try:
-            with _OPENER.open(request, timeout=ANSWERS_IN.total_seconds()) as answer:
+            with _OPENER.open(request, timeout=REQUEST_TIMEOUT.total_seconds()) as answer:
                 return json.loads(answer.read() or b"null"), str(answer.headers.get("Link") or "")
         except urllib.error.HTTPError as error:
             with error:

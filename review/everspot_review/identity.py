@@ -19,7 +19,7 @@ blanks between them, one for each cloud."""
 
 ENDPOINT = "ACTIONS_ID_TOKEN_REQUEST_URL"
 BEARER = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
-ANSWERED_IN = timedelta(seconds=30)
+REQUEST_TIMEOUT = timedelta(seconds=30)
 
 
 class IdentityError(UnavailableError):
@@ -53,7 +53,7 @@ def _request_token(endpoint: str, bearer: str, audience: str) -> str:
         f"{endpoint}{join}audience={quote(audience, safe='')}", headers={"Authorization": f"bearer {bearer}"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=ANSWERED_IN.total_seconds()) as answer:
+        with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT.total_seconds()) as answer:
             return str(json.loads(answer.read())["value"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, urllib.error.HTTPError):

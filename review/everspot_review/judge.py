@@ -11,7 +11,7 @@ from everspot_review.report import (
     Deed,
     Diagnostic,
     EnvironmentReport,
-    Foreseen,
+    PreviewOutcome,
     PropertyChange,
     ResourceStep,
 )
@@ -55,11 +55,11 @@ def judge(
         diagnostics.append(
             Diagnostic(severity="error", text="The engine's event log has no end: steps may be missing.")
         )
-    changes = Foreseen.CHANGES if steps or any(not step.idle for step in log.steps) else Foreseen.UNCHANGED
+    changes = PreviewOutcome.CHANGES if steps or any(not step.idle for step in log.steps) else PreviewOutcome.UNCHANGED
     return EnvironmentReport(
         environment=environment,
         stack=stack,
-        outcome=Foreseen.FAILED if failed else changes,
+        outcome=PreviewOutcome.FAILED if failed else changes,
         base=base,
         head=head,
         steps=tuple(steps),

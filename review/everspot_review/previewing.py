@@ -14,19 +14,19 @@ from everspot_core.counting import counted
 from everspot_core.estimate.model import CostFigures, Estimate
 
 from everspot_review.affected import Project
-from everspot_review.engine import OWN_PACK, PREVIEWED_IN, Ended, Engine, EngineError
+from everspot_review.engine import OWN_PACK, PREVIEW_TIMEOUT, Ended, Engine, EngineError
 from everspot_review.errors import ReviewError
 from everspot_review.event_log import EventLog
 from everspot_review.events import EventLogError, read, read_file
 from everspot_review.judge import judge
 from everspot_review.leaks import rules_broken_by
-from everspot_review.report import Diagnostic, EnvironmentReport, Foreseen
+from everspot_review.report import Diagnostic, EnvironmentReport, PreviewOutcome
 from everspot_review.running import running_jobs
 
 LIST = "environments.txt"
 """The file beside the reports that lists all of them, so that a missing report is noticed."""
 
-TOLD = 4_000
+QUOTED_CHARACTERS = 4_000
 """Characters of the engine's last output in a report, used if the event log has no reason for a failure."""
 
 _UNSTARTED = re.compile(r"^error: policy pack .* failed to start", re.MULTILINE)
@@ -46,7 +46,7 @@ class Revisions:
 
 
 def preview(
-    engine: Engine, environment: str, revisions: Revisions, limit: timedelta = PREVIEWED_IN
+    engine: Engine, environment: str, revisions: Revisions, limit: timedelta = PREVIEW_TIMEOUT
 ) -> EnvironmentReport:
     """Return the report on the steps of an update of an environment, and on the rules. Changes nothing.
 
@@ -63,7 +63,7 @@ def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions
     """Return the report on a run that has ended. A broken rule fails the engine's run, but its log is complete. For any
     other failure the engine's own last words are used if its log has no reason."""
     try:
-        log_read, words = read_file(log), _refused_settings(ended.output) or ended.output[-TOLD:]
+        log_read, words = read_file(log), _refused_settings(ended.output) or ended.output[-QUOTED_CHARACTERS:]
     except EventLogError as error:
         log_read, words = EventLog(), str(error)
     judged = any(rule.level == "mandatory" for rule in log_read.rules) and log_read.whole and not ended.late
@@ -102,7 +102,7 @@ def _refused_settings(output: str) -> str:
         return ""
     each = "".join(f"\n  {line.strip()}" for line in match["each"].splitlines() if line.strip())
     subject = _FOLDERS.sub("", match["what"].strip())
-    return f"Nothing was previewed, because the rules' settings are wrong: {subject}{each}"[:TOLD]
+    return f"Nothing was previewed, because the rules' settings are wrong: {subject}{each}"[:QUOTED_CHARACTERS]
 
 
 def _budgeted(engine: Engine, environment: str, log: EventLog, estimate: Estimate | None) -> EventLog:
@@ -169,8 +169,8 @@ def removed(engine: Engine, environment: str, revisions: Revisions) -> Environme
     )
     diagnostics = (Diagnostic(severity="error", text=text),)
     return EnvironmentReport(
-        environment=environment, stack=environment, outcome=Foreseen.FAILED, base=revisions.base, head=revisions.head,
-        diagnostics=diagnostics,
+        environment=environment, stack=environment, outcome=PreviewOutcome.FAILED,
+        base=revisions.base, head=revisions.head, diagnostics=diagnostics,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from everspot_review.affected import Project
-from everspot_review.apply import ApplyOutcome, PriorState, Workflow, apply
+from everspot_review.apply import ApplyOutcome, PriorState, WorkflowRun, apply
 from everspot_review.change_record import record
 from everspot_review.commenting import stamped
 from everspot_review.engine import Engine
@@ -33,9 +33,13 @@ class ApplyOptions:
 
 
 @dataclass(frozen=True)
-class Merge:
-    """A push that is applied. `forge`: None on a person's machine; `report_line`: gets each sentence when it is
-    known."""
+class PushApplication:
+    """The application of one push.
+
+    Attributes:
+        forge: None on a person's machine.
+        report_line: Gets each sentence when it is known.
+    """
 
     engine: Engine
     project: Project
@@ -44,7 +48,7 @@ class Merge:
     options: ApplyOptions
     report_line: Callable[[str], None]
 
-    def applied(self, environments: Sequence[str]) -> tuple[list[ApplyOutcome], list[str]]:
+    def apply(self, environments: Sequence[str]) -> tuple[list[ApplyOutcome], list[str]]:
         """Apply environments one after the other, until one is not as declared. Return the outcomes and the reported
         lines.
 
@@ -55,7 +59,7 @@ class Merge:
         reviews, later = self._reviews(), self._later()
         for name in environments:
             reviews_of_name = reviews.for_environment(name)
-            outcome = self._apply_one(name, Workflow.here(self.forge, began), reviews, later)
+            outcome = self._apply_one(name, WorkflowRun.here(self.forge, began), reviews, later)
             outcomes.append(outcome)
             self.report_line(outcome.message)
             note = self._stamp(reviews_of_name, outcome)
@@ -88,7 +92,7 @@ class Merge:
         return SupersededCheck(root, self.engine, self.forge, branch, self._revision, self.options.author, report_line)
 
     def _apply_one(
-        self, name: str, workflow: Workflow, reviews: Reviews, later: SupersededCheck | None
+        self, name: str, workflow: WorkflowRun, reviews: Reviews, later: SupersededCheck | None
     ) -> ApplyOutcome:
         expected = (
             ReviewedDigest(self.options.digest) if self.options.digest is not None else reviews.expected_digest(name)

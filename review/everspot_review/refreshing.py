@@ -9,7 +9,7 @@ from everspot_review.event_log import STACK, resource_name
 from everspot_review.events import plain
 from everspot_review.values import masked
 
-TOLD = 1_500
+QUOTED_CHARACTERS = 1_500
 """Characters of each refusal: a cloud names the call, the caller and the permission in some hundred."""
 
 MOST = 20
@@ -28,7 +28,11 @@ def refusals(lines: Sequence[str], ended: Ended) -> tuple[str, ...]:
     late = [ended.output.rpartition("\n")[2]] if ended.late else []
     if not errors and not late:
         before, diagnostics, after = ended.output.rpartition(_DIAGNOSTICS)
-        errors = [_line(after[:TOLD] if diagnostics else before[-TOLD:] or after[-TOLD:])]
+        errors = [
+            _line(
+                after[:QUOTED_CHARACTERS] if diagnostics else before[-QUOTED_CHARACTERS:] or after[-QUOTED_CHARACTERS:]
+            )
+        ]
     sentences = [*errors[:MOST], *([f"and {len(errors) - MOST} more"] if len(errors) > MOST else []), *late]
     return tuple(each for each in sentences if each) or (f"the engine ended with exit code {ended.code}",)
 
@@ -55,4 +59,4 @@ def _resource_prefix(urn: str) -> str:
 
 def _line(text: str) -> str:
     """Return a text of the engine in one line, without anything that looks like a credential."""
-    return " ".join(masked(text[: 4 * TOLD]).split())[:TOLD]
+    return " ".join(masked(text[: 4 * QUOTED_CHARACTERS]).split())[:QUOTED_CHARACTERS]

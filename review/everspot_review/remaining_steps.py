@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from everspot_core.counting import counted, first_few
 
-from everspot_review.report import Deed, EnvironmentReport, Foreseen, ResourceStep
+from everspot_review.report import Deed, EnvironmentReport, PreviewOutcome, ResourceStep
 
 _LEAVES = {
     Deed.REPLACE: {Deed.REPLACE, Deed.CREATE, Deed.UPDATE, Deed.DELETE},
@@ -41,8 +41,10 @@ def compute_remaining(reviewed: EnvironmentReport, remaining: EnvironmentReport)
     name = remaining.environment
     advice = f"open a pull request that touches Pulumi.{name}.yaml: its preview shows what is left"
     if remaining.blocked:
-        return unknown(name, "the preview after the update failed" if remaining.outcome is Foreseen.FAILED else "")
-    if remaining.outcome is Foreseen.UNCHANGED:
+        return unknown(
+            name, "the preview after the update failed" if remaining.outcome is PreviewOutcome.FAILED else ""
+        )
+    if remaining.outcome is PreviewOutcome.UNCHANGED:
         return RemainingSteps("", f"{name}: nothing is left to do")
     if outside := _outside(reviewed, remaining):
         names = first_few([f"{step.name} ({step.deed.value})" for step in outside], _SHOWN)

@@ -12,7 +12,7 @@ from everspot_core.documents import Document, Stored
 from everspot_core.estimate.model import Estimate
 
 
-class Foreseen(StrEnum):
+class PreviewOutcome(StrEnum):
     """The result of a preview. FAILED: the steps of an update are unknown."""
 
     UNCHANGED = "unchanged"
@@ -72,7 +72,7 @@ class ResourceStep(Stored):
         return self.deed in (Deed.REPLACE, Deed.DELETE, Deed.FORGET) and (self.protected or self.stateful)
 
 
-class Excepted(Stored):
+class Exemption(Stored):
     """The exception of a resource from a rule. `until`: the last day of the exception."""
 
     reason: str
@@ -88,7 +88,7 @@ class BrokenRule(Stored):
     message: str
     severity: str = ""
     resource: str = ""
-    excepted: Excepted | None = None
+    excepted: Exemption | None = None
 
     @property
     def stops(self) -> bool:
@@ -128,7 +128,7 @@ class EnvironmentReport(Document):
     version: int = 1
     environment: str
     stack: str
-    outcome: Foreseen
+    outcome: PreviewOutcome
     base: str = ""
     head: str = ""
     steps: tuple[ResourceStep, ...] = ()
@@ -145,7 +145,7 @@ class EnvironmentReport(Document):
     @property
     def blocked(self) -> bool:
         """Whether it may not be merged: the preview failed or a mandatory rule is broken."""
-        return self.outcome is Foreseen.FAILED or any(rule.stops for rule in self.rules)
+        return self.outcome is PreviewOutcome.FAILED or any(rule.stops for rule in self.rules)
 
     @property
     def errors(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from everspot_review.history import MOST, after, has, precedes
 from everspot_review.reviewed import list_reviews
 from everspot_review.values import masked
 
-ANEW = "To make this change now, open a pull request of its own"
+RESUBMIT_HINT = "To make this change now, open a pull request of its own"
 
 
 @dataclass
@@ -50,12 +50,13 @@ class SupersededCheck:
         """
         if not self.branch or self._tip == self.revision:
             return ""
-        if self._tip_is_here and not precedes(self.root, self.revision, self._tip):
-            return f"{self.revision[:12]} is not on {self.branch} any more. {ANEW}"
+        if self._has_tip and not precedes(self.root, self.revision, self._tip):
+            return f"{self.revision[:12]} is not on {self.branch} any more. {RESUBMIT_HINT}"
         if newer_change := self._by_store(environment) or self._by_comments(environment):
-            return f"{newer_change}, and it came after {self.revision[:12]}. {ANEW}"
+            return f"{newer_change}, and it came after {self.revision[:12]}. {RESUBMIT_HINT}"
         if len(self._commits) > MOST:
-            return f"more than {MOST} commits came after {self.revision[:12]}, which are too many to look at. {ANEW}"
+            too_many = f"more than {MOST} commits came after {self.revision[:12]}, which are too many to look at"
+            return f"{too_many}. {RESUBMIT_HINT}"
         return ""
 
     @cached_property
@@ -63,7 +64,7 @@ class SupersededCheck:
         return self.forge.tip(self.branch)
 
     @cached_property
-    def _tip_is_here(self) -> bool:
+    def _has_tip(self) -> bool:
         """Whether the branch's end is in this clone, which it is not if it came after the checkout."""
         if is_here := has(self.root, self._tip):
             return is_here
@@ -74,7 +75,7 @@ class SupersededCheck:
 
     @cached_property
     def _commits(self) -> tuple[str, ...]:
-        return after(self.root, self._tip) if self._tip_is_here else ()
+        return after(self.root, self._tip) if self._has_tip else ()
 
     @cached_property
     def _states(self) -> dict[str, list[CommentState]]:

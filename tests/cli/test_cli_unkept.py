@@ -121,9 +121,9 @@ def test_the_pages_reasons_name_it(world):
 
 
 def test_a_job_that_succeeded_is_not_reproached(world):
-    from everspot_cli.tables import unkept
+    from everspot_cli.tables import checkpoint_warnings
 
-    assert unkept({"status": State.SUCCEEDED.value, "from_zero": 2, "unkept_seconds": None}) == []
+    assert checkpoint_warnings({"status": State.SUCCEEDED.value, "from_zero": 2, "unkept_seconds": None}) == []
 
 
 def begin(world, job, seconds):

@@ -20,7 +20,7 @@ from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobState, Reason, Role
 from everspot_local.cloud import LocalCloud
 from everspot_local.controls.schedules import load
-from everspot_scheduler.settling import settle_ledger
+from everspot_scheduler.close_ledger import settle_ledger
 from everspot_simulator.account import Account, of_bill
 from everspot_simulator.state import Task, hours
 from everspot_simulator.supply import BEGIN

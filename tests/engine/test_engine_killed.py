@@ -11,11 +11,11 @@ import pytest
 from engine_killed import anomalies, at_home, everspot, kill_update_at, pending, scheduling, settled
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_local.aws.ec2.images import BAKED_IMAGE
-from everspot_review.apply import Applied, Workflow, apply
+from everspot_review.apply import ApplyResult, WorkflowRun, apply
 from everspot_review.drift import drift
 from everspot_review.engine import Engine
 from everspot_review.previewing import Revisions, preview
-from everspot_review.report import Foreseen
+from everspot_review.report import PreviewOutcome
 from everspot_store import Store, SystemClock
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
@@ -47,10 +47,10 @@ def test_a_killed_update_is_shown_and_nothing_is_made_twice(rig: Any, capsys: py
     with at_home(rig):
         engine = Engine.find(rig.project)
         report = preview(engine, "local", Revisions())
-        assert (report.outcome, report.digest) == (Foreseen.FAILED, "")
+        assert (report.outcome, report.digest) == (PreviewOutcome.FAILED, "")
         assert all(f"{name} (creating)" in report.errors[0] for name in interrupted) and CLEAR in report.errors[0]
-        done = apply(engine, "local", "d" * 64, Workflow(SystemClock.from_environment().now()))
-        assert (done.status, CLEAR in done.message) == (Applied.REFUSED, True)
+        done = apply(engine, "local", "d" * 64, WorkflowRun(SystemClock.from_environment().now()))
+        assert (done.status, CLEAR in done.message) == (ApplyResult.REFUSED, True)
         assert active_fleets(rig) == orphans
         drift_report = drift(engine, "local")
         assert {entry.name for entry in drift_report.pending} >= interrupted

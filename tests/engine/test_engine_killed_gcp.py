@@ -10,7 +10,7 @@ from everspot_local.gcp.project import PROJECT
 from everspot_review.drift import drift
 from everspot_review.engine import Engine
 from everspot_review.previewing import Revisions, preview
-from everspot_review.report import Foreseen
+from everspot_review.report import PreviewOutcome
 from test_engine_gcp import GLOBAL, NAME, REGIONAL, STACK, declare, list_names, request_json
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
@@ -27,7 +27,7 @@ def test_a_killed_update_s_groups_are_found_and_go_down(google: Any, capsys: pyt
     assert roots <= {f"{NAME}-{end}" for end in ("fleet-spot", "fleet-on-demand", "scheduler-group")}
     with at_home(google):
         report = preview(Engine.find(google.project), STACK, Revisions())
-        assert report.outcome is Foreseen.FAILED and "--clear-pending-creates" in report.errors[0]
+        assert report.outcome is PreviewOutcome.FAILED and "--clear-pending-creates" in report.errors[0]
         everspot("--stack", STACK, "--json", "doctor")
         details = " ".join(c["detail"] for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "orphans")
         assert all(name in details for name in orphans)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from engine_killed import at_home, everspot, kill_update_at, pending
-from everspot_review.apply import Applied, Workflow, apply
+from everspot_review.apply import ApplyResult, WorkflowRun, apply
 from everspot_review.drift import drift
 from everspot_review.engine import Engine
 from everspot_review.previewing import Revisions, preview
-from everspot_review.report import Foreseen
+from everspot_review.report import PreviewOutcome
 from everspot_store import SystemClock
 from test_engine_killed import active_fleets, doctor
 
@@ -26,9 +26,9 @@ def assert_blocked(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with at_home(rig):
         engine = Engine.find(rig.project)
         report = preview(engine, "local", Revisions())
-        assert report.outcome is Foreseen.FAILED and all(name in report.errors[0] for name in interrupted)
-        done = apply(engine, "local", "d" * 64, Workflow(SystemClock.from_environment().now()))
-        assert done.status is Applied.REFUSED
+        assert report.outcome is PreviewOutcome.FAILED and all(name in report.errors[0] for name in interrupted)
+        done = apply(engine, "local", "d" * 64, WorkflowRun(SystemClock.from_environment().now()))
+        assert done.status is ApplyResult.REFUSED
         drift_report = drift(engine, "local")
         assert {operation.name for operation in drift_report.pending} == interrupted and drift_report.orphans == ()
         assert doctor(capsys, "--stack", "local")["pending operations"][0]["verdict"] == "fail"

@@ -160,7 +160,7 @@ def test_nothing_is_left_of_a_cluster_that_was_taken_down(
     assert len({*ids, *unknown}) == 4
     limit = UntilReleased(minutes=1)
     limit.released = lambda: not {"pending", "running"} & {rig.agents()[name] for name in ids}
-    monkeypatch.setattr(down, "RELEASED_IN", limit)
+    monkeypatch.setattr(down, "RELEASE_TIMEOUT", limit)
     assert everspot("down", "--stack", "account", "--yes") == 3
     assert "the stack account declares no cluster" in capsys.readouterr().err
     with scheduling(manifest, store):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from estimates import estimate
 from everspot_review.markdown import MARKER, comment, digests, summary
-from everspot_review.report import EnvironmentReport, Excepted, Foreseen
+from everspot_review.report import EnvironmentReport, Exemption, PreviewOutcome
 
 GOLDEN = Path(__file__).parent / "golden"
 WRITE = os.environ.get("EVERSPOT_GOLDEN") == "write"
@@ -26,7 +26,7 @@ def cases(report: Reports) -> dict[str, list[EnvironmentReport]]:
     same, dearer = estimate(410, 410), estimate(410, 560)
     broken = report("aws-rules", estimate=same)
     excepted = broken.rules[1].model_copy(
-        update={"excepted": Excepted(reason="the vendor's image needs two hops", until=date(2027, 1, 31))}
+        update={"excepted": Exemption(reason="the vendor's image needs two hops", until=date(2027, 1, 31))}
     )
     return {
         "no-change": [report("aws-unchanged", estimate=same)],
@@ -85,7 +85,7 @@ def test_of_forty_environments_each_has_its_share_and_the_rest_is_in_the_summary
         assert (
             text.count(f"| `{environment_report.environment}` |") == 4
         )  # a row of the table, and three of what it costs
-        if environment_report.outcome is not Foreseen.UNCHANGED and environment_report.steps:
+        if environment_report.outcome is not PreviewOutcome.UNCHANGED and environment_report.steps:
             assert f"<summary><code>{environment_report.environment}</code>" in text
     names = {step.name for environment_report in reports for step in environment_report.steps}
     assert [name for name in names if name not in whole] == []

@@ -18,9 +18,9 @@ from everspot_review.report import (
     Deed,
     Diagnostic,
     EnvironmentReport,
-    Excepted,
-    Foreseen,
+    Exemption,
     JobEffect,
+    PreviewOutcome,
     PropertyChange,
     ResourceStep,
 )
@@ -54,7 +54,7 @@ STEPS = st.builds(
     stateful=st.booleans(),
     retained=st.booleans(),
 )
-EXCEPTED = st.none() | st.builds(Excepted, reason=HOSTILE, until=st.just(date(2027, 1, 1)))
+EXCEPTED = st.none() | st.builds(Exemption, reason=HOSTILE, until=st.just(date(2027, 1, 1)))
 RULES = st.builds(
     BrokenRule,
     rule=HOSTILE,
@@ -83,7 +83,7 @@ REPORTS = st.builds(
     EnvironmentReport,
     environment=LONG,
     stack=HOSTILE,
-    outcome=st.sampled_from(Foreseen),
+    outcome=st.sampled_from(PreviewOutcome),
     base=HOSTILE,
     head=HOSTILE,
     steps=st.lists(STEPS, max_size=4).map(tuple),
@@ -185,11 +185,11 @@ def everywhere(text: str) -> EnvironmentReport:
         changes=(PropertyChange(path=text, before=text, after=text, replaces=True),),
     )  # fmt: skip
     rule = BrokenRule(rule=text, level="mandatory", message=text, severity=text, resource=text)
-    excepted = Excepted(reason=text, until=date(2027, 1, 1))
+    excepted = Exemption(reason=text, until=date(2027, 1, 1))
     return EnvironmentReport(
         environment=text,
         stack=text,
-        outcome=Foreseen.FAILED,
+        outcome=PreviewOutcome.FAILED,
         base=text,
         head=text,
         steps=(step, step.model_copy(update={"protected": False, "stateful": False})),

@@ -12,7 +12,7 @@ from everspot_core.cluster.declared import UNKNOWN
 from everspot_review.events import read
 from everspot_review.judge import judge
 from everspot_review.markdown import comment, summary
-from everspot_review.report import EnvironmentReport, Foreseen, PropertyChange
+from everspot_review.report import EnvironmentReport, PreviewOutcome, PropertyChange
 from everspot_review.values import LONGEST, at, masked, split
 
 END = '{"summaryEvent":{"result":"succeeded"}}'
@@ -121,7 +121,7 @@ def test_no_planted_secret_is_in_any_text(lines: Callable[[str], list[str]], kin
 def test_a_preview_that_could_not_begin_failed_and_says_why(kinds: ResourceKinds) -> None:
     environment_report = judge(read([]), environment="dev", stack="dev", kinds=kinds, failure="error: no credentials")
     assert (environment_report.outcome, environment_report.whole, environment_report.digest) == (
-        Foreseen.FAILED,
+        PreviewOutcome.FAILED,
         False,
         "",
     )
@@ -142,19 +142,29 @@ def test_why_it_failed_is_told_once_and_never_of_one_that_succeeded(
 def test_a_log_that_was_cut_is_told_to_be(lines: Callable[[str], list[str]], kinds: ResourceKinds) -> None:
     cut = [line for line in lines("aws-target-up") if "summaryEvent" not in line]
     environment_report = judge(read(cut), environment="dev", stack="dev", kinds=kinds)
-    assert environment_report.outcome is Foreseen.FAILED and not environment_report.whole and environment_report.blocked
+    assert (
+        environment_report.outcome is PreviewOutcome.FAILED
+        and not environment_report.whole
+        and environment_report.blocked
+    )
     assert "no end" in environment_report.diagnostics[-1].text and "no end" in comment([environment_report])
 
 
 def test_a_broken_rule_blocks_and_what_would_be_done_is_known(report: Callable[..., EnvironmentReport]) -> None:
     environment_report = report("aws-rules")
-    assert environment_report.blocked and environment_report.outcome is Foreseen.CHANGES and environment_report.digest
+    assert (
+        environment_report.blocked
+        and environment_report.outcome is PreviewOutcome.CHANGES
+        and environment_report.digest
+    )
     assert not report("aws-template").blocked
 
 
-@pytest.mark.parametrize(("level", "outcome"), [("mandatory", Foreseen.CHANGES), ("advisory", Foreseen.FAILED)])
+@pytest.mark.parametrize(
+    ("level", "outcome"), [("mandatory", PreviewOutcome.CHANGES), ("advisory", PreviewOutcome.FAILED)]
+)
 def test_only_a_rule_that_stops_explains_why_the_engine_failed(
-    level: str, outcome: Foreseen, lines: Callable[[str], list[str]], kinds: ResourceKinds
+    level: str, outcome: PreviewOutcome, lines: Callable[[str], list[str]], kinds: ResourceKinds
 ) -> None:
     log_lines = [re.sub('"(mandatory|advisory)"', f'"{level}"', line) for line in lines("aws-rules")]
     assert judge(read(log_lines), environment="dev", stack="dev", kinds=kinds).outcome is outcome

@@ -10,7 +10,7 @@ from everspot_clouds.base import MessageKind, Trouble
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.costs.cost import bill
 from everspot_core.jobs.records import Market
-from everspot_scheduler.settling import settle_ledger
+from everspot_scheduler.close_ledger import settle_ledger
 
 
 def test_a_lost_answer_is_asked_for_again_by_the_same_intent_and_brings_nothing_twice(here, caplog):

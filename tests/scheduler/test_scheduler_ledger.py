@@ -7,8 +7,8 @@ import pytest
 from everspot_clouds.base import CloudEnd, CloudInstance, MessageKind, Phase
 from everspot_core.costs.ledger import UNKNOWN, PricePoint
 from everspot_core.jobs.records import Market, Role
+from everspot_scheduler.close_ledger import settle_ledger
 from everspot_scheduler.ledger import GRACE
-from everspot_scheduler.settling import settle_ledger
 from pytest import approx
 from scheduler_helpers import Cluster
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from everspot_clouds.registry import provider
 from everspot_core.jobs.records import Market, Order, Reason
-from everspot_scheduler.settling import settle_ledger
+from everspot_scheduler.close_ledger import settle_ledger
 from market_helpers import AwsHere, GoogleHere, Here
 
 

@@ -10,9 +10,9 @@ from everspot_review.report import (
     Deed,
     Diagnostic,
     EnvironmentReport,
-    Excepted,
-    Foreseen,
+    Exemption,
     JobEffect,
+    PreviewOutcome,
     PropertyChange,
     ResourceStep,
 )
@@ -44,10 +44,10 @@ def a_report() -> EnvironmentReport:
     )  # fmt: skip
     rule = every_field(
         BrokenRule, rule="queue-encrypted", level="mandatory", message="is not encrypted", severity="high",
-        resource="q", excepted=every_field(Excepted, reason="a test", until=date(2026, 12, 31)),
+        resource="q", excepted=every_field(Exemption, reason="a test", until=date(2026, 12, 31)),
     )  # fmt: skip
     report: EnvironmentReport = every_field(
-        EnvironmentReport, environment="dev", stack="dev", outcome=Foreseen.CHANGES, base="a" * 40, head="b" * 40,
+        EnvironmentReport, environment="dev", stack="dev", outcome=PreviewOutcome.CHANGES, base="a" * 40, head="b" * 40,
         steps=(step,), stays=61, first=True, whole=False, rules=(rule,), passed=("metadata-v2",),
         diagnostics=(every_field(Diagnostic, severity="warning", text="old", resource="b"),),
         effects=(every_field(JobEffect, resource="b", text="deleted", harm=True),), estimate=an_estimate(), digest=SHA,

@@ -17,7 +17,7 @@ from everspot_cli.checks.federation import peers_check
 from everspot_cli.errors import of_store
 from everspot_cli.queue import job_rows
 from everspot_cli.rows import SCHEDULER_SILENT, instance_rows, read_suspects
-from everspot_cli.session import Session, side_by_side
+from everspot_cli.session import Session, run_in_parallel
 
 
 def cluster_checks(session: Session) -> list[Check]:
@@ -35,7 +35,7 @@ def cluster_checks(session: Session) -> list[Check]:
         ("peers", peers_check),
         ("prices", _prices),
     )
-    checks = [first, *side_by_side(*(partial(_run_check, session, name, check) for name, check in further_checks))]
+    checks = [first, *run_in_parallel(*(partial(_run_check, session, name, check) for name, check in further_checks))]
     failed = [c.verdict is Verdict.FAIL and c.group in ("store", "credentials") for c in checks]
     return checks[: failed.index(True) + 1] if True in failed else checks
 
@@ -166,8 +166,8 @@ def _faults(session: Session) -> Check:
         fix = "read the agents' logs (console, `agents/` of the data bucket), fix the image and bake it again"
         return Check("cluster", "faults", Verdict.FAIL, "; ".join(suspensions), fix)
     suspects = read_suspects(session)
-    words = "; ".join(doubt.words for doubt in suspects)
-    if any(doubt.grave for doubt in suspects):
+    words = "; ".join(suspect.words for suspect in suspects)
+    if any(suspect.grave for suspect in suspects):
         fix = "read the agents' logs (console, `agents/` of the data bucket); bake the image again or open its egress"
         return Check("cluster", "faults", Verdict.FAIL, words, fix)
     if suspects:

@@ -196,8 +196,8 @@ def _check_runs(session: Session, file: Path, run: ComparisonRun, spec: Comparis
 
 
 def _wait(session: Session, spec: ComparisonSpec, run: ComparisonRun) -> ComparisonStanding:
-    """Submit the runs, and wait until all have ended. The wait has no end of its own: the jobs have theirs, and the
-    command may be ended at any moment."""
+    """Submit the runs, and wait until all have ended. The wait has no time limit: the jobs have limits, and Ctrl-C does
+    no harm."""
     standing = run.turn()
     states: list[str] = []
     while not standing.over:

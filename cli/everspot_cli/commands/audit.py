@@ -39,7 +39,7 @@ from everspot_cli.job_lookup import find_job
 from everspot_cli.report.gather import gather
 from everspot_cli.report.terminal import where_prices_come_from
 from everspot_cli.session import Session
-from everspot_cli.tables import facts, money, sheet
+from everspot_cli.tables import empty_table, facts, money
 
 _TOLERANCE = "1%"
 _CHANCE = "Runs vary by chance: `everspot cost compare --a … --b …` compares sets of runs."
@@ -190,7 +190,7 @@ def _print(session: Session, document: dict[str, Any]) -> None:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> RenderableType:
-    table = sheet([name.upper() for name in columns], text_columns=text_columns)
+    table = empty_table([name.upper() for name in columns], text_columns=text_columns)
     for row in rows:
         table.add_row(*row)
     return table

@@ -14,7 +14,7 @@ from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.requests import user
 from everspot_cli.session import Session
-from everspot_cli.tables import fits_width, sheet
+from everspot_cli.tables import empty_table, fits_width
 
 BAR = 20  # characters
 NARROW_BAR = 8
@@ -131,8 +131,10 @@ def _print(session: Session, reading: BudgetReading, rows: list[BudgetRow]) -> N
 def _table(rows: list[BudgetRow], width: int) -> Table:
     """Return the table of the caps. In a narrow terminal a row's period and unit are below its team, and the bars are
     shorter."""
-    wide = sheet(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], text_columns=3)
-    narrow = sheet(["WHOSE, PER", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], text_columns=1, fold=("WHOSE, PER", ""))
+    wide = empty_table(["WHOSE", "PER", "", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], text_columns=3)
+    narrow = empty_table(
+        ["WHOSE, PER", "SPENT", "COMMITTED", "FORECAST", "CAP", ""], text_columns=1, fold=("WHOSE, PER", "")
+    )
     before = None
     for row in rows:
         figures = [amount(value, row.unit) for value in (row.spent, row.committed, row.forecast)]

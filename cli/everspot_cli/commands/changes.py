@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, current_session
-from everspot_cli.tables import fits_width, money, sheet
+from everspot_cli.tables import empty_table, fits_width, money
 
 UNKNOWN = "unknown"
 
@@ -58,8 +58,8 @@ def _side(figures: CostFigures | None) -> dict[str, Any] | None:
 
 
 def _table(applied_changes: list[AppliedChange], width: int) -> Table:
-    wide = sheet(("AT", "ENVIRONMENT", "PULL REQUEST", "BY", "REVISION", "DID", "$/MONTH"), text_columns=6)
-    narrow = sheet(("AT", "PULL REQUEST", "$/MONTH"), text_columns=2, fold=("PULL REQUEST",))
+    wide = empty_table(("AT", "ENVIRONMENT", "PULL REQUEST", "BY", "REVISION", "DID", "$/MONTH"), text_columns=6)
+    narrow = empty_table(("AT", "PULL REQUEST", "$/MONTH"), text_columns=2, fold=("PULL REQUEST",))
     for change in applied_changes:
         at, pull, cost = f"{change.at:%Y-%m-%d %H:%M}", change.pull_request, cost_words(change)
         title = Text(f"#{pull.number} {pull.title}" if pull is not None else "—")

@@ -17,7 +17,7 @@ from everspot_cli.governance.file_output import as_csv, for_spreadsheets, write_
 from everspot_cli.governance.month_ledger import parse_month, read_month
 from everspot_cli.governance.page import charge_page
 from everspot_cli.session import Session
-from everspot_cli.tables import sheet
+from everspot_cli.tables import empty_table
 
 CSV_COLUMNS = (
     "cluster", "month", "complete", "tag", "kind", "value", "cost_usd", "lost_usd", "on_demand_cost_usd", "jobs",
@@ -109,7 +109,7 @@ def _print(session: Session, document: dict[str, Any]) -> None:
 
 def _sheet(columns: tuple[str, ...], rows: list[list[str]], text_columns: int) -> Table:
     names = [name.upper() for name in columns]
-    table = sheet(names, text_columns=text_columns, fold=names[:text_columns])
+    table = empty_table(names, text_columns=text_columns, fold=names[:text_columns])
     for cells in rows:
         table.add_row(*(Text(cell) for cell in cells))
     return table

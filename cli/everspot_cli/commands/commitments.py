@@ -11,7 +11,7 @@ from everspot_cli.governance.commitment_advice import build_advice
 from everspot_cli.report.gather import gather
 from everspot_cli.report.terminal import percent
 from everspot_cli.session import Session
-from everspot_cli.tables import money, sheet
+from everspot_cli.tables import empty_table, money
 
 
 def register(app: typer.Typer) -> None:
@@ -74,7 +74,7 @@ def _print(session: Session, answer: dict[str, Any]) -> None:
 
 
 def _table(rows: list[dict[str, Any]]) -> RenderableType:
-    table = sheet(
+    table = empty_table(
         ("PLAN", "FOR", "COMMIT", "COVERS", "BREAK-EVEN", "USED", "WORST WEEK", "SAVED", "LAST MONTH", "OWED", "SURE"),
         text_columns=2,
         fold=("FOR",),

@@ -13,7 +13,7 @@ from everspot_cli.errors import CliError, Exit
 from everspot_cli.job_lookup import find_job
 from everspot_cli.job_outputs import fetch_outputs, list_outputs
 from everspot_cli.session import Session
-from everspot_cli.tables import sheet
+from everspot_cli.tables import empty_table
 
 
 def register(app: typer.Typer) -> None:
@@ -100,7 +100,7 @@ def _list(session: Session) -> None:
     if not datasets:
         session.console.print("No datasets. `everspot data put DIR NAME` uploads one.")
         return
-    table = sheet(["DATASET", "VERSION", "REGION", "FILES", "SIZE", "PUT"], text_columns=3)
+    table = empty_table(["DATASET", "VERSION", "REGION", "FILES", "SIZE", "PUT"], text_columns=3)
     for dataset in datasets:
         when = f"{dataset.created_at:%Y-%m-%d %H:%M}"
         region = dataset.region or "—"

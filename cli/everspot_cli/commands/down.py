@@ -16,23 +16,23 @@ from everspot_core.counting import counted, first_few
 from everspot_core.documents import format_duration
 from everspot_store import NoCluster, StoreMissing
 
+from everspot_cli.close_ledger import settle
 from everspot_cli.commands.control import list_owned_jobs
 from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.local_cloud_hints import with_local_cloud
 from everspot_cli.requests import build_request
 from everspot_cli.session import Session
-from everspot_cli.settling import settle
 from everspot_cli.stacks import Stack
 from everspot_cli.target import Target
 
 POLL = timedelta(seconds=2)
 """How often the store is asked whether jobs run, and the cloud what is left."""
 
-RELEASED_IN = timedelta(minutes=2)
+RELEASE_TIMEOUT = timedelta(minutes=2)
 """Time for the scheduler to release launched instances, once no job runs. Then they are ended directly."""
 
-GONE_IN = timedelta(minutes=5)
+DELETION_TIMEOUT = timedelta(minutes=5)
 """Time for what is ending to end, before and after the destroy."""
 
 _SHOWN = 8
@@ -82,7 +82,7 @@ def down(
     removed = _remove_orphans(cloud_view)
     if any(operation.operation != "creating" for operation in declared.pending):
         _report(session, "An update or a destroy was interrupted: asking the cloud what it has done.")
-        declared.clear_pending()  # a resource that is already deleted cannot be deleted again
+        declared.clear_pending()  # pending operations of resources that are gone would block the destroy
     if drained is not None:  # else there is no store
         _settle(session)
     session.errors.print(f"Destroying {declared.label}.")
@@ -141,7 +141,7 @@ def _manifest(session: Session, declared: Stack) -> Manifest:
         pass
     cloud = outputs.get("cloud") or find_cloud(outputs["controlUrl"]) or "unknown"
     urls = {"control_url": outputs["controlUrl"], "data_url": outputs.get("dataUrl") or outputs["controlUrl"]}
-    session.errors.print("It has no store, or none any more: nothing can be drained any more.")
+    session.errors.print("The cluster has no store, or its store is gone: nothing can be drained.")
     place = {"region": outputs.get("region") or "", "account": outputs.get("project") or ""}
     return Manifest(cluster=outputs["cluster"], cloud=cloud, **place, **urls)
 
@@ -297,16 +297,17 @@ def _release(session: Session, site: Site, before: Sequence[RemainingResource]) 
     if not list_launched():
         return []
     with session.progress("the scheduler is releasing instances", shown=True):
-        stay = _until(session, RELEASED_IN, list_launched)
+        stay = _until(session, RELEASE_TIMEOUT, list_launched)
     if not stay:
         _report(session, "Released: no instance that the scheduler launched runs.")
         return []
     ids = [instance.name for instance in stay]
     _report(
-        session, f"Not released within {format_duration(RELEASED_IN)}: {first_few(ids, _SHOWN)}. Ending them directly."
+        session,
+        f"Not released within {format_duration(RELEASE_TIMEOUT)}: {first_few(ids, _SHOWN)}. Ending them directly.",
     )
     _end(site, ids)
-    still = _until(session, GONE_IN, list_launched)
+    still = _until(session, DELETION_TIMEOUT, list_launched)
     if still:
         names = first_few([instance.name for instance in still], _SHOWN)
         raise CliError(f"{names} cannot be ended; nothing was destroyed", Exit.UNAVAILABLE)
@@ -317,7 +318,8 @@ def _remove_orphans(cloud_view: _CloudView) -> list[str]:
     """Remove resources that belong to no stack, and wait until they are deleted. Before that the stack's network cannot
     be deleted. Returns their names.
 
-    What costs nothing goes last, since the other may need it, and what of it cannot be removed is only named.
+    Free resources are removed last, since billed ones may depend on them. A free one that cannot be removed is only
+    reported.
     """
     orphans = [orphan for orphan in cloud_view.orphans() if not orphan.resource.by_hand]
     if not orphans:
@@ -332,7 +334,9 @@ def _remove_orphans(cloud_view: _CloudView) -> list[str]:
     _remove(site, [orphan.resource for orphan in costly])
     names = {part.name for orphan in costly for part in (orphan.resource, *orphan.parts)}
     with session.progress("removing what belongs to no stack", shown=True):
-        stay = _until(session, GONE_IN, lambda: [orphan for orphan in _list_remaining(site) if orphan.name in names])
+        stay = _until(
+            session, DELETION_TIMEOUT, lambda: [orphan for orphan in _list_remaining(site) if orphan.name in names]
+        )
     if stay:
         stuck_names = {orphan.name for orphan in stay}
         raise CliError(
@@ -375,16 +379,16 @@ def _check(session: Session, site: Site) -> list[RemainingResource]:
         _report(session, f"Left after the destroy: {first_few(ids, _SHOWN)}. Ending them directly.")
         _end(site, ids)
     with session.progress("checking that nothing is left", shown=True):
-        _until(session, GONE_IN, list_undeleted)
+        _until(session, DELETION_TIMEOUT, list_undeleted)
     return _list_remaining(site)
 
 
 def _refuse_remaining(remaining: Sequence[RemainingResource]) -> None:
     if remaining:
         raise CliError(
-            f"the stack is destroyed, and {counted(len(remaining), 'thing')} of the cluster "
+            f"the stack is destroyed, and {counted(len(remaining), 'resource')} of the cluster "
             "that may cost money are left",
-            hint="look at each, and delete it with the cloud's own tools",
+            hint="check each, and delete it with the cloud's own tools",
             problems=[
                 {"field": f"{resource.kind} {resource.name}", "problem": resource.detail or "exists"}
                 for resource in remaining

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit, list_problems
-from everspot_cli.session import Session, side_by_side
+from everspot_cli.session import Session, run_in_parallel
 from everspot_cli.stack_settings import SettingsOption, read_config, settings_files, stack_name
-from everspot_cli.tables import sheet
+from everspot_cli.tables import empty_table
 
 MONTH = timedelta(days=30)
 """How much of a ledger is looked at."""
@@ -100,7 +100,7 @@ def _read(file: Path, stack: str) -> Environment:
 def _recent(session: Session) -> Recent:
     """Return the last month of the cluster's ledger."""
     store, now = session.store, session.now
-    launches, ends, points = side_by_side(store.launches.scan, store.ends.scan, store.prices)
+    launches, ends, points = run_in_parallel(store.launches.scan, store.ends.scan, store.prices)
     recent_launches = [doc.value for doc in launches.values()]
     first = min((launch.launched_at for launch in recent_launches), default=None)
     if first is None or first >= now:
@@ -128,7 +128,7 @@ def _show(session: Session, name: str, cost_estimate: Estimate, *, compared: boo
 
 def _table(name: str, figures: CostFigures) -> Table:
     """Return a row for each kind of each team's costs, one for each team, and the total."""
-    table = sheet([name.upper(), "TEAM", "LOW", "EXPECTED", "HIGH", "ALL ON-DEMAND"], text_columns=2)
+    table = empty_table([name.upper(), "TEAM", "LOW", "EXPECTED", "HIGH", "ALL ON-DEMAND"], text_columns=2)
     several = len(figures.teams) > 1
     for team, total in figures.teams.items():
         kinds: dict[str, list[Range]] = {}

@@ -13,8 +13,8 @@ from everspot_cli.commands import peering
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.peers import describe_sighting, peer_rows
 from everspot_cli.session import Session
-from everspot_cli.tables import humane, sheet, state_text, where
-from everspot_cli.visits import travels
+from everspot_cli.tables import away_label, empty_table, relative_time, state_text
+from everspot_cli.visits import move_fields
 
 if TYPE_CHECKING:
     from everspot_core.jobs.records import JobRecord
@@ -59,7 +59,7 @@ def federation(
 
 def _away(records: Mapping[str, "JobRecord"]) -> list[dict[str, Any]]:
     away = [(name, record) for name, record in sorted(records.items()) if record.away is not None]
-    return [{"job_id": name, "state": record.state.value, **travels(record)} for name, record in away]
+    return [{"job_id": name, "state": record.state.value, **move_fields(record)} for name, record in away]
 
 
 def _visiting_rows(session: Session, records: Mapping[str, "JobRecord"]) -> list[dict[str, Any]]:
@@ -85,20 +85,20 @@ def _visiting_rows(session: Session, records: Mapping[str, "JobRecord"]) -> list
 def _page(answer: dict[str, Any], now: datetime) -> RenderableType:
     if not answer["peers"] and not answer["away"] and not answer["visiting"]:
         return Text("No peers: this cluster exchanges no jobs. docs/guide/federation.md says how peers are declared.")
-    peers = sheet(("PEER", "CLOUD", "SEEN BY", "HEARTBEAT", "EGRESS $/GB"), text_columns=3, fold=("PEER",))
+    peers = empty_table(("PEER", "CLOUD", "SEEN BY", "HEARTBEAT", "EGRESS $/GB"), text_columns=3, fold=("PEER",))
     for row in answer["peers"]:
-        beat = humane(row["scheduler_beat_at"], now) if row["scheduler_beat_at"] is not None else "none"
+        beat = relative_time(row["scheduler_beat_at"], now) if row["scheduler_beat_at"] is not None else "none"
         first = _stack_lines(row["name"], row["control_url"], problem=row["problem"])
         peers.add_row(first, row["cloud"], describe_sighting(row, now), beat, f"{row['egress_usd_per_gb']:g}")
     parts: list[RenderableType] = [peers]
     if answer["away"]:
         parts.append(Text("\nAway", style="bold"))
-        parts += [_stack_lines(row["job_id"], where(row), row["away"]["why"]) for row in answer["away"]]
+        parts += [_stack_lines(row["job_id"], away_label(row), row["away"]["why"]) for row in answer["away"]]
     if answer["visiting"]:
-        here = sheet(("VISIT", "OFFER", "STATE", "STEP", "SINCE"), text_columns=3, fold=("VISIT",))
+        here = empty_table(("VISIT", "OFFER", "STATE", "STEP", "SINCE"), text_columns=3, fold=("VISIT",))
         for row in answer["visiting"]:
             first = _stack_lines(row["visit"], f"{row['job_id'] or '—'} of {row['home']}", row["why"])
-            state, since = state_text(row["state"] or "—"), humane(row["since"], now)
+            state, since = state_text(row["state"] or "—"), relative_time(row["since"], now)
             here.add_row(first, row["offer"], state, str(row["step"]), since)
         parts += [Text("\nVisiting", style="bold"), here]
     return Group(*parts)

@@ -13,7 +13,7 @@ from rich.text import Text
 from everspot_cli.commands.options import Json, Watch, current_session
 from everspot_cli.fleet import CELLS, CHEAPEST, as_json, cells, notes, of_interest, pool_rows, read
 from everspot_cli.session import Session
-from everspot_cli.tables import fits_width, sheet
+from everspot_cli.tables import empty_table, fits_width
 
 
 def register(app: typer.Typer) -> None:
@@ -80,8 +80,8 @@ def _lines(session: Session, live: bool) -> dict[str, str]:
 
 def _table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
     """Return the table of the pools. In a narrow terminal, zone and market are below the type."""
-    wide = sheet(("TYPE", "ZONE", "MARKET", *CELLS), text_columns=3)
-    narrow = sheet(("POOL", *CELLS[:5], "LAUN-\nCHED", *CELLS[6:]), text_columns=1, fold=("REFUSED",))
+    wide = empty_table(("TYPE", "ZONE", "MARKET", *CELLS), text_columns=3)
+    narrow = empty_table(("POOL", *CELLS[:5], "LAUN-\nCHED", *CELLS[6:]), text_columns=1, fold=("REFUSED",))
     for row in rows:
         figures = cells(row, now)
         wide.add_row(row["instance_type"], row["zone"], row["market"], *figures)

@@ -15,7 +15,7 @@ from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.pricing import load_catalogue
 from everspot_cli.session import Session
-from everspot_cli.tables import sheet
+from everspot_cli.tables import empty_table
 
 SHOWN = 40
 """Rows of the table; `--json` has all."""
@@ -89,7 +89,7 @@ def _allowed(offer: GpuOffer, manifest: Manifest) -> int:
 def _print(session: Session, rows: list[dict[str, Any]]) -> None:
     with_cluster = rows[0]["cluster_instances"] is not None
     columns = ["GPUS", "TYPE", "REGION", "$/H", "SPOT $/H", "PER GPU", "AS OF"]
-    table = sheet([*columns, *(["CLUSTER"] if with_cluster else [])], text_columns=3)
+    table = empty_table([*columns, *(["CLUSTER"] if with_cluster else [])], text_columns=3)
     for row in rows[:SHOWN]:
         usd, low_high = row["on_demand_usd_per_hour"], row["spot_usd_per_hour"]
         table.add_row(

@@ -18,7 +18,7 @@ from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.pricing import load_catalogue, read_price_lists
 from everspot_cli.session import Session
-from everspot_cli.tables import sheet
+from everspot_cli.tables import empty_table
 from everspot_cli.yamlfile import read_yaml
 
 
@@ -186,7 +186,9 @@ def _done(catalogue: Catalogue, table: PriceTable | None, written: Path | None) 
 def _table(rows: list[dict[str, Any]], sources: list[str]) -> Table:
     """Return a row for each type. Where prices have several sources, each row has the number of its own."""
     several = len(sources) > 1
-    table = sheet(["TYPE", "ON-DEMAND $/H", "SPOT $/H", "AS OF", *(["SOURCE"] if several else [])], text_columns=1)
+    table = empty_table(
+        ["TYPE", "ON-DEMAND $/H", "SPOT $/H", "AS OF", *(["SOURCE"] if several else [])], text_columns=1
+    )
     for row in rows:
         usd, low_high = row["on_demand_usd_per_hour"], row["spot_usd_per_hour"]
         table.add_row(

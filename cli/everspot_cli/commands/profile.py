@@ -13,7 +13,7 @@ from everspot_cli.commands.options import JobId, Json, current_session, parse_du
 from everspot_cli.job_lookup import find_job
 from everspot_cli.profiling import profile_job
 from everspot_cli.session import Session
-from everspot_cli.tables import facts, sheet
+from everspot_cli.tables import empty_table, facts
 
 SHOWN = 15
 """The operations that the table has; `--json` has all that were reported."""
@@ -120,7 +120,7 @@ def _describe_data(result: Profile) -> str:
 def _table(result: Profile) -> Table:
     gpu = result.uses_gpu
     columns = ("OPERATION", "CALLS", *(("GPU",) if gpu else ()), "CPU", "SHARE")
-    table = sheet(columns, text_columns=1, fold=("OPERATION",))
+    table = empty_table(columns, text_columns=1, fold=("OPERATION",))
     for operation in result.operations[:SHOWN]:
         times = [_seconds(operation.gpu_seconds)] if gpu else []
         table.add_row(

@@ -16,7 +16,7 @@ from everspot_cli.governance.bill_files import BillFile
 from everspot_cli.governance.month_ledger import MonthLedger, parse_month, read_month
 from everspot_cli.governance.reconciliation import reconcile_document
 from everspot_cli.session import Session
-from everspot_cli.tables import facts, money, sheet
+from everspot_cli.tables import empty_table, facts, money
 
 SHOWN = 5
 _SAID = {
@@ -111,7 +111,9 @@ def _check(bill: BillSide, month: str) -> None:
 
 
 def _print(session: Session, document: dict[str, Any]) -> None:
-    table = sheet(("INSTANCE TIME", f"{document['step'].upper()}S", "LEDGER", "BILL", "DIFFERENCE"), text_columns=1)
+    table = empty_table(
+        ("INSTANCE TIME", f"{document['step'].upper()}S", "LEDGER", "BILL", "DIFFERENCE"), text_columns=1
+    )
     for category, label in _SAID.items():
         entry = document[category.value]
         if entry["count"]:
@@ -128,7 +130,9 @@ def _print(session: Session, document: dict[str, Any]) -> None:
     session.console.print(table)
     _print_largest(session, document)
     for key, lines in document["by_tag"].items():
-        tags = sheet((key.upper(), "INSTANCES", "LEDGER", "BILL", "DIFFERENCE"), text_columns=1, fold=(key.upper(),))
+        tags = empty_table(
+            (key.upper(), "INSTANCES", "LEDGER", "BILL", "DIFFERENCE"), text_columns=1, fold=(key.upper(),)
+        )
         for line in lines:
             amounts = (money(line[name]) for name in ("here_usd", "there_usd", "difference_usd"))
             without = "(without the tag)" if line["in_bill"] else "(not in the bill)"
@@ -159,7 +163,7 @@ def _print_largest(session: Session, document: dict[str, Any]) -> None:
     ]
     if not rows:
         return
-    table = sheet(("LARGEST", "FROM", "", "LEDGER", "BILL"), text_columns=3)
+    table = empty_table(("LARGEST", "FROM", "", "LEDGER", "BILL"), text_columns=3)
     for _, row, label in sorted(rows, key=lambda entry: (-entry[0], entry[1]["resource"]))[:SHOWN]:
         start = f"{row['start']:%Y-%m-%d %H:%M}"
         table.add_row(Text(legible(row["resource"])), start, label, money(row["here_usd"]), money(row["there_usd"]))

@@ -22,7 +22,7 @@ from everspot_cli.session import Session
 from everspot_cli.sweeping.reading import describe_values, read_sweep
 from everspot_cli.sweeping.rungs import describe_estimate, describe_rung, estimate_document, rung_rows
 from everspot_cli.sweeping.runner import SweepRun, SweepStanding, Trial, build_trial_job
-from everspot_cli.tables import sheet
+from everspot_cli.tables import empty_table
 
 POLL = timedelta(seconds=5)
 
@@ -218,7 +218,7 @@ def _print(session: Session, spec: SweepSpec, standing: SweepStanding) -> None:
 
 def _table(spec: SweepSpec, standing: SweepStanding, best: Trial | None) -> Table:
     names = list(spec.job_fields)
-    table = sheet(["JOB", "STATE", *(n.upper() for n in names), spec.metric.upper(), "STEP", "$"], text_columns=2)
+    table = empty_table(["JOB", "STATE", *(n.upper() for n in names), spec.metric.upper(), "STEP", "$"], text_columns=2)
     for trial in standing.trials:
         values = [f"{v:.5g}" if isinstance(v, float) else str(v) for v in (trial.fields.get(n, "—") for n in names)]
         value = "—" if trial.value is None else f"{trial.value:.5g}"

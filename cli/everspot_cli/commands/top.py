@@ -12,7 +12,7 @@ from everspot_cli.commands.options import JobId, Json, current_session
 from everspot_cli.job_lookup import find_job, read_record
 from everspot_cli.machine_use import use_document, use_rows
 from everspot_cli.session import Session
-from everspot_cli.tables import duration, sheet
+from everspot_cli.tables import duration, empty_table
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +64,7 @@ def _page(name: str, record: JobRecord | None, now: datetime) -> RenderableType:
         return Group(head, Text("Nothing is measured yet: the first figures come within a minute of training."))
     recent = dict(use_rows(progress.recent_use)) if progress.recent_use is not None else {}
     attempt = dict(use_rows(progress.attempt_use))
-    table = sheet(("", "LAST MINUTE", f"ATTEMPT, {duration(progress.attempt_use.seconds)}"), text_columns=3)
+    table = empty_table(("", "LAST MINUTE", f"ATTEMPT, {duration(progress.attempt_use.seconds)}"), text_columns=3)
     for row in {**attempt, **recent}:
         table.add_row(row, recent.get(row, "—"), attempt.get(row, "—"))
     age = duration(max(0.0, (now - record.changed_at).total_seconds()))

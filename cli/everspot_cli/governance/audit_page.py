@@ -6,7 +6,7 @@ from typing import Any
 
 from everspot_core.counting import counted
 
-from everspot_cli.governance.charge_table import doubts
+from everspot_cli.governance.charge_table import lower_bound_reasons
 from everspot_cli.report.page import build_page, card, section, table
 from everspot_cli.report.terminal import percent
 from everspot_cli.tables import money
@@ -133,7 +133,7 @@ def audit_page(document: dict[str, Any], cluster: str) -> str:
 
 
 def _cards(document: dict[str, Any]) -> str:
-    small = "; ".join(doubts(document))
+    small = "; ".join(lower_bound_reasons(document))
     saves = document["measures"][0]["saving_usd"] if document["measures"] else None
     parts = [
         card(total(document), "total", small, "bad" * bool(small)),

@@ -17,7 +17,7 @@ def least(amount: float, complete: bool) -> str:
     return money(amount) if complete else f"≥ {money(amount)}"
 
 
-def doubts(document: dict[str, Any]) -> list[str]:
+def lower_bound_reasons(document: dict[str, Any]) -> list[str]:
     """Return why the sum of a month is a lower bound."""
     hours, endless = document["unpriced_hours"], document["unknown_lengths"]
     reasons = [f"{hours:g} h have no price"] if hours else []

@@ -8,7 +8,7 @@ from everspot_core.governance.usage import UsageRow, usage_rows
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.report.gather import Material, gather
-from everspot_cli.session import Session, side_by_side
+from everspot_cli.session import Session, run_in_parallel
 
 
 @dataclass(frozen=True)
@@ -49,5 +49,5 @@ def read_month(session: Session, month: Month, as_of: datetime | None = None) ->
 def reported_at(session: Session) -> dict[str, datetime]:
     """Return when the agent of each instance first reported, by instance id, as far as its record is kept."""
     store = session.store
-    present, past = side_by_side(store.instances.scan, store.past_instances.scan)
+    present, past = run_in_parallel(store.instances.scan, store.past_instances.scan)
     return {iid: doc.value.booted_at for iid, doc in {**past, **present}.items()}

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from everspot_cli.governance.charge_table import LINE_COLUMNS, STAGE_COLUMNS, doubts, least, line_cells, stage_cells
+from everspot_cli.governance.charge_table import (
+    LINE_COLUMNS,
+    STAGE_COLUMNS,
+    least,
+    line_cells,
+    lower_bound_reasons,
+    stage_cells,
+)
 from everspot_cli.report.page import build_page, card, section, table
 from everspot_cli.tables import money
 
@@ -35,7 +42,7 @@ def _cards(document: dict[str, Any]) -> str:
         cost = sum(line["cost_usd"] for line in lines if line["kind"] in kinds)
         return f"{100 * cost / document['total_usd']:.0f} %" if document["total_usd"] else "—"
 
-    small = "; ".join(doubts(document))
+    small = "; ".join(lower_bound_reasons(document))
     extra_costs = [
         f"{money(document[name])} {words}"
         for name, words in (("abroad_usd", "at other clusters"), ("egress_usd", "for copying there"))

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from everspot_cli.precision.runner import Arm, ComparisonStanding
 from everspot_cli.precision.trial import TypeTrial
-from everspot_cli.tables import duration, sheet
+from everspot_cli.tables import duration, empty_table
 
 TYPES_SHOWN = 3
 """The most smaller types of an arm in the table; `--json` has all."""
@@ -39,7 +39,7 @@ def build_answer(spec: ComparisonSpec, standing: ComparisonStanding, trial: Type
 def build_table(spec: ComparisonSpec, standing: ComparisonStanding) -> Table:
     """Return the table: a row for each arm. Cells of several words are wrapped, so that 80 columns show all figures."""
     several_words = (spec.metric.upper(), "DIFFERENCE", "VERDICT")
-    table = sheet(
+    table = empty_table(
         ["ARM", *several_words, "PEAK GIB", "EPOCH", "$/EPOCH", "SKIPPED"], text_columns=1, fold=several_words
     )
     for arm in standing.arms:

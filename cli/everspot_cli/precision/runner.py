@@ -29,7 +29,7 @@ from everspot_cli.dependencies import set_start
 from everspot_cli.errors import CliError
 from everspot_cli.job_results import compute_spending, read_dossiers
 from everspot_cli.requests import user
-from everspot_cli.rows import last_word
+from everspot_cli.rows import latest_progress
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 
@@ -234,7 +234,7 @@ class ComparisonRun:
                 seconds=0.0, epochs=None, footprint=Footprint(), skipped_steps=None, interruptions=0,
                 instance_type=None,
             )  # fmt: skip
-        progress = last_word(record, dossier.events)
+        progress = latest_progress(record, dossier.events)
         now = self._session.now
         until = record.changed_at if record.state.final else now
         occupied = record.held_time(until)

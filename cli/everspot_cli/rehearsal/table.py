@@ -5,7 +5,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from everspot_cli.tables import sheet
+from everspot_cli.tables import empty_table
 
 _STYLE = {"exact": "green", "differs": "bold red", "failed": "bold red", "not reached": "dim"}
 _LEFTOVERS = 5
@@ -14,7 +14,7 @@ _LONGEST = 60
 
 def places_table(answer: dict[str, Any]) -> Table:
     """Return one row for each place of interruption."""
-    table = sheet(
+    table = empty_table(
         ("INTERRUPTED", "STEP", "RESULT", "FIRST DIFFERENCE"), text_columns=4, fold=("INTERRUPTED", "FIRST DIFFERENCE")
     )
     for row in answer["places"]:

@@ -5,7 +5,7 @@ from typing import Any
 from everspot_core.jobs.changeover import Changeover, ChangeoverPart, Changeovers, Experience
 from rich.console import RenderableType
 
-from everspot_cli.tables import duration, sheet
+from everspot_cli.tables import duration, empty_table
 
 
 def changeover_rows(changeovers: Changeovers | None) -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def changeover_rows(changeovers: Changeovers | None) -> list[dict[str, Any]]:
 
 def changeovers(rows: list[dict[str, Any]]) -> RenderableType:
     """Return the table."""
-    table = sheet(("PART", "TYPE", "ZONE", "MARKET", "MEASURED", "EXPECTED", "AT MOST"), text_columns=4)
+    table = empty_table(("PART", "TYPE", "ZONE", "MARKET", "MEASURED", "EXPECTED", "AT MOST"), text_columns=4)
     for row in rows:
         pool = (row["instance_type"] or "all", row["zone"] or "", row["market"] or "")
         count = "" if row["measured"] is None else str(row["measured"])

@@ -16,9 +16,9 @@ from everspot_core.jobs.lease import pending
 from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
 from everspot_store import BadDocument, Store
 
+from everspot_cli.close_ledger import missing_entries, settle
 from everspot_cli.report.sweeps import read_sweeps
-from everspot_cli.session import Session, side_by_side
-from everspot_cli.settling import missing_entries, settle
+from everspot_cli.session import Session, run_in_parallel
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def gather(session: Session, as_of: datetime | None = None, *, settles: bool = F
     events = {job: d.events for job, d in chosen.items()}
     if earlier is not None:
         events = {job: [e for e in job_events if e.at <= as_of] for job, job_events in events.items()}
-    launches, ends, prices = side_by_side(store.launches.scan, store.ends.scan, store.prices)
+    launches, ends, prices = run_in_parallel(store.launches.scan, store.ends.scan, store.prices)
     computed = bill(
         [doc.value for doc in launches.values()],
         [doc.value for doc in ends.values()],
@@ -108,7 +108,7 @@ def _dossiers(session: Session) -> dict[str, Dossier]:
     """Return every job, archived or not. The archive is read last, so that a job that is archived meanwhile is found
     there."""
     store = session.store
-    jobs, records = side_by_side(store.jobs.scan, store.records.scan)
+    jobs, records = run_in_parallel(store.jobs.scan, store.records.scan)
     events = store.events_by_job(list(jobs))
     live_dossiers = {
         job: Dossier(submission=doc.value, record=records[job].value if job in records else None, events=events[job])

@@ -26,8 +26,8 @@ from everspot_cli.report.run_figures import RunFigures
 from everspot_cli.report.shard_traffic import describe_traffic, sum_streamed
 from everspot_cli.report.shares import shares
 from everspot_cli.report.sweeps import sweep_rows
-from everspot_cli.rows import last_word, restarts_from_zero
-from everspot_cli.visits import travels
+from everspot_cli.rows import latest_progress, restarts_from_zero
+from everspot_cli.visits import move_fields
 
 DEFINITIONS = {
     "cost_usd": "every second of every instance from launch to end (60 at least), at the price of its moment; a spot "
@@ -207,11 +207,11 @@ class _Runs:
 def _job(material: Material, own: JobBill, runs: _Runs) -> dict[str, Any]:
     submission, record = material.submissions[own.job_id], material.records[own.job_id]
     until = min(record.changed_at, material.as_of) if record.state.final else material.as_of
-    progress = last_word(record, material.events[own.job_id])
+    progress = latest_progress(record, material.events[own.job_id])
     strokes = [_interruption(i) for i in own.interruptions]
     money = _money(own.usages)
     scratch_run = runs.scratch_run(submission) if submission.spec.continue_from is not None else None
-    deadline, travel, cost_known = submission.deadline_at, travels(record), _cost_known(material, own)
+    deadline, moves, cost_known = submission.deadline_at, move_fields(record), _cost_known(material, own)
     return {
         "job_id": own.job_id,
         "name": submission.spec.name,
@@ -235,10 +235,10 @@ def _job(material: Material, own: JobBill, runs: _Runs) -> dict[str, Any]:
         "free_usd": money["free_usd"],
         **_hours(own.usages),
         "usage": _usage_rows(own.usages),
-        "abroad_usd": travel["abroad_usd"],
-        "egress_usd": travel["egress_usd"],
+        "abroad_usd": moves["abroad_usd"],
+        "egress_usd": moves["egress_usd"],
         "cost_known": cost_known,
-        "trips": travel["trips"],
+        "trips": moves["trips"],
         "attempts": len(own.attempts),
         "interruptions": len(strokes),
         "steps_redone": sum(s["steps_redone"] or 0 for s in strokes),

@@ -9,7 +9,7 @@ from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobState
 from everspot_store import BadDocument, Store
 
-from everspot_cli.session import side_by_side
+from everspot_cli.session import run_in_parallel
 from everspot_cli.sweeping.rungs import rung_rows
 
 
@@ -28,7 +28,7 @@ def read_sweeps(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[
             return None
 
     names = sorted({name for job, s in submissions.items() if (name := trial_sweep(job, s.spec.tags)) is not None})
-    records = side_by_side(*(lambda name=name: read_record(name) for name in names)) if names else []
+    records = run_in_parallel(*(lambda name=name: read_record(name) for name in names)) if names else []
     return {name: record for name, record in zip(names, records, strict=True) if record is not None}
 
 

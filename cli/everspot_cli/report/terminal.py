@@ -18,7 +18,7 @@ from everspot_cli.report.early_stops import EARLY_STOP_COLUMNS, early_stop_cells
 from everspot_cli.report.reused_stages import REUSED_COLUMNS, describe_saving, reused_cells
 from everspot_cli.report.shard_traffic import describe_streamed
 from everspot_cli.report.shares import UNTAGGED
-from everspot_cli.tables import NARROW, duration, facts, money, sheet, stamp, state_text
+from everspot_cli.tables import NARROW, duration, empty_table, facts, money, stamp, state_text
 
 
 def redone(row: dict[str, Any], key: str = "steps_redone") -> str:
@@ -160,7 +160,7 @@ def _jobs(report: dict[str, Any], width: int) -> RenderableType:
     columns = ("JOB", "STATE", "TOT. DURATION", "JOB DURATION", "#INT.", "LOST", "REDONE", "COST", "ON-DEMAND", "SAVED")
     if not wide:
         columns = ("JOB", "STATE", "DURATION\n#INT.", "LOST\nREDONE", "COST\nON-DEMAND", "SAVED")
-    table = sheet((*columns, "METRICS") if wide else columns, text_columns=2, fold=("JOB", "METRICS"))
+    table = empty_table((*columns, "METRICS") if wide else columns, text_columns=2, fold=("JOB", "METRICS"))
     for job in report["jobs"]:
         figures = (
             (duration(job["job_duration_seconds"]), str(job["interruptions"])),
@@ -189,10 +189,10 @@ def _interruptions(report: dict[str, Any], width: int) -> Table:
     wide = width >= NARROW
     stacked = "JOB\nINSTANCE\n→ RESUMED ON"
     table = (
-        sheet(("AT", "JOB", "KIND", "INSTANCE", "RESUMED ON", "DURABLE AFTER", "CHANGEOVER", "REDONE"), text_columns=5,
-              fold=("JOB", "INSTANCE", "RESUMED ON"))
+        empty_table(("AT", "JOB", "KIND", "INSTANCE", "RESUMED ON", "DURABLE AFTER", "CHANGEOVER", "REDONE"),
+                    text_columns=5, fold=("JOB", "INSTANCE", "RESUMED ON"))
         if wide
-        else sheet(("AT", stacked, "KIND", "DURABLE\nAFTER", "CHANGE-\nOVER", "REDONE"), text_columns=3,
+        else empty_table(("AT", stacked, "KIND", "DURABLE\nAFTER", "CHANGE-\nOVER", "REDONE"), text_columns=3,
                    fold=(stacked,))
     )  # fmt: skip
     for stroke in report["interruptions"]:
@@ -223,14 +223,16 @@ def _rows(columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: i
     """Return a table of these rows. `text_columns`: how many of the first columns are texts; `folded`: columns whose
     cells may have several lines."""
     names = [name.upper() for name in columns]
-    table = sheet(names, text_columns=text_columns, fold=[names[index] for index in folded])
+    table = empty_table(names, text_columns=text_columns, fold=[names[index] for index in folded])
     for cells in rows:
         table.add_row(*cells)
     return table
 
 
 def _shares(key: str, rows: list[dict[str, Any]]) -> Table:
-    table = sheet((key.upper(), "JOBS", "LOST", "COST", "ON-DEMAND", "SAVED"), text_columns=1, fold=(key.upper(),))
+    table = empty_table(
+        (key.upper(), "JOBS", "LOST", "COST", "ON-DEMAND", "SAVED"), text_columns=1, fold=(key.upper(),)
+    )
     for row in rows:
         table.add_row(
             row["value"],
@@ -244,7 +246,7 @@ def _shares(key: str, rows: list[dict[str, Any]]) -> Table:
 
 
 def _sweeps(rows: list[dict[str, Any]]) -> Table:
-    table = sheet(
+    table = empty_table(
         ("SWEEP", "METRIC", "TRIALS", "USEFUL", "COST", "A TRIAL", "A USEFUL ONE"),
         text_columns=2,
         fold=("SWEEP", "METRIC"),
@@ -278,7 +280,7 @@ def _sweep_figures(row: dict[str, Any]) -> list[str]:
 
 
 def _usage(report: dict[str, Any]) -> Table:
-    table = sheet(
+    table = empty_table(
         ("MARKET", "TYPE", "ZONE", "INSTANCES", "HOURS", "MEAN $/H", "COST"), text_columns=3, fold=("TYPE", "ZONE")
     )
     for row in report["usage"]:

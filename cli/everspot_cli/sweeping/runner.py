@@ -34,7 +34,7 @@ from everspot_cli.dependencies import set_start
 from everspot_cli.errors import CliError
 from everspot_cli.job_results import compute_spending, read_dossiers
 from everspot_cli.requests import user
-from everspot_cli.rows import last_word
+from everspot_cli.rows import latest_progress
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.sweeping import study as optuna
@@ -168,7 +168,7 @@ class SweepRun:
             if dossier.record is not None and dossier.record.state is JobState.SUCCEEDED:
                 if self._was_reported(dossier.job_id):
                     continue
-                metrics = last_word(dossier.record, dossier.events).metrics
+                metrics = latest_progress(dossier.record, dossier.events).metrics
                 raise _unreported(dossier.job_id, self._spec.metric, metrics)
 
     def _was_reported(self, job_id: str) -> bool:
@@ -221,7 +221,7 @@ class SweepRun:
         record = dossier.record
         if record is None:
             return
-        progress = last_word(record, dossier.events)
+        progress = latest_progress(record, dossier.events)
         value = progress.metrics.get(self._spec.metric)
         if not record.state.final:
             optuna.lasts(self._study, self._spec, progress.total_steps)
@@ -289,7 +289,7 @@ class SweepRun:
         for trial in trials:
             dossier = dossiers.get(trial.number)
             if dossier is not None and dossier.record is not None:
-                progress = last_word(dossier.record, dossier.events)
+                progress = latest_progress(dossier.record, dossier.events)
                 self._last_reports[trial.number] = progress.metrics.get(self._spec.metric), progress.step
                 if is_useful(dossier.record.state, self._last_reports[trial.number][0]):
                     self._useful.add(trial.number)

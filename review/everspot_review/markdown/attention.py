@@ -1,7 +1,7 @@
 """The points that a reviewer has to look at first: failed previews, losses, drains, broken rules."""
 
 from everspot_review.markdown.safe import code, fence, prose
-from everspot_review.report import BrokenRule, Deed, EnvironmentReport, Foreseen, ResourceStep
+from everspot_review.report import BrokenRule, Deed, EnvironmentReport, PreviewOutcome, ResourceStep
 
 _VERBS = {Deed.REPLACE: "is replaced", Deed.DELETE: "is deleted", Deed.FORGET: "is forgotten"}
 _LINES_OF_AN_ERROR = 30
@@ -25,7 +25,7 @@ def attention(report: EnvironmentReport) -> list[list[str]]:
 
 
 def _failed(report: EnvironmentReport, where: str) -> list[list[str]]:
-    if report.outcome is not Foreseen.FAILED:
+    if report.outcome is not PreviewOutcome.FAILED:
         return []
     errors = [diagnostic for diagnostic in report.diagnostics if diagnostic.severity == "error"]
     entry = [f"- 🛑 {where}: the preview failed, so nobody knows what would be done."]

@@ -12,7 +12,7 @@ from everspot_review.markdown.details import changes, counts, notes
 from everspot_review.markdown.digests import MARKER, digest_line
 from everspot_review.markdown.safe import Measure, code, fence, marked, octets, size, units
 from everspot_review.markdown.table import ranked, table
-from everspot_review.report import EnvironmentReport, Foreseen
+from everspot_review.report import EnvironmentReport, PreviewOutcome
 
 COMMENT_AT_MOST = 60_000
 """GitHub refuses a comment of more than 65,536 characters; the rest is for safety."""
@@ -132,7 +132,7 @@ def _details(section: _Section, shown_notes: list[list[str]], steps: list[list[s
     if not (section.notes or section.changes):
         return []
     empty = not shown_notes and not steps
-    failed = section.report.outcome is Foreseen.FAILED
+    failed = section.report.outcome is PreviewOutcome.FAILED
     title = f"{marked(section.report.environment)}: {'as far as it came: ' if failed else ''}{counts(section.report)}"
     lines_out = ["", f"<details><summary>{title}</summary>", *([""] if shown_notes else []), *_flat(shown_notes)]
     unsaid = len(section.notes) - len(shown_notes)

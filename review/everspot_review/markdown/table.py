@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from everspot_review.markdown.details import counts
 from everspot_review.markdown.money import change
 from everspot_review.markdown.safe import Measure, cell, size
-from everspot_review.report import EnvironmentReport, Foreseen
+from everspot_review.report import EnvironmentReport, PreviewOutcome
 
 _HEAD = [
     "| environment | resources | jobs and data | expected a month, before → after | rules |",
@@ -16,7 +16,9 @@ _SHORT = ["| environment | |", "| --- | --- |"]
 
 def ranked(reports: Sequence[EnvironmentReport]) -> list[EnvironmentReport]:
     """Return the reports, those first that need a reviewer most."""
-    return sorted(reports, key=lambda r: (not r.blocked, not _harms(r), r.outcome is Foreseen.UNCHANGED, r.environment))
+    return sorted(
+        reports, key=lambda r: (not r.blocked, not _harms(r), r.outcome is PreviewOutcome.UNCHANGED, r.environment)
+    )
 
 
 def table(reports: Sequence[EnvironmentReport], room: int, measure: Measure) -> list[str]:
@@ -35,7 +37,7 @@ def table(reports: Sequence[EnvironmentReport], room: int, measure: Measure) -> 
 
 
 def _row(report: EnvironmentReport) -> str:
-    if report.outcome is Foreseen.FAILED:
+    if report.outcome is PreviewOutcome.FAILED:
         summary = "🛑 the preview failed"
     else:
         summary = f"new: {counts(report)}" if report.first else counts(report)
@@ -44,7 +46,7 @@ def _row(report: EnvironmentReport) -> str:
 
 
 def _effects(report: EnvironmentReport) -> str:
-    if report.outcome is Foreseen.FAILED:
+    if report.outcome is PreviewOutcome.FAILED:
         return "unknown"
     harms = _harms(report)
     return f"🛑 {harms} harmed" if harms else "no harm"
@@ -67,4 +69,4 @@ def _rules(report: EnvironmentReport) -> str:
 def _sign(report: EnvironmentReport) -> str:
     if report.blocked or _harms(report):
         return "🛑"
-    return "no change" if report.outcome is Foreseen.UNCHANGED else "changes"
+    return "no change" if report.outcome is PreviewOutcome.UNCHANGED else "changes"

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def touched(desk: Desk, base: str = "HEAD~1") -> tuple[list[str], list[str]]:
-    change = Project.read(desk.root).touched(base)
+    change = Project.read(desk.root).find_affected(base)
     return list(change.environments), list(change.removed)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from desk import OTHER, SAME, UPDATE, Desk, rule
-from everspot_review.apply import Applied, Workflow, apply
+from everspot_review.apply import ApplyResult, WorkflowRun, apply
 from everspot_review.commenting import comment_on, read_reports, stamped
 from everspot_review.drift import Drift
 from everspot_review.drift_report import describe_drift
@@ -20,7 +20,7 @@ from everspot_review.job import PullEvent
 from everspot_review.locks import Here, parse_locks
 from everspot_review.previewing import Revisions, preview, preview_all
 from everspot_review.refusals import Patience
-from everspot_review.report import EnvironmentReport, Foreseen
+from everspot_review.report import EnvironmentReport, PreviewOutcome
 from everspot_review.reviewed import list_reviews
 from forge_double import RUN, Double
 
@@ -59,8 +59,8 @@ def test_what_was_reviewed_is_applied_and_told_in_the_comment(desk: Desk, hub: D
     hub.merged_as["c" * 40] = 7
     (review,) = list_reviews(forge(desk), ["c" * 40]).reviews
     assert (review.pull.number, review.pull.head, review.digests) == (7, head, {"dev": report.digest})
-    done = apply(engine, "dev", review.digests["dev"], Workflow(BEGAN))
-    assert (done.status, desk.verbs()) == (Applied.UPDATED, ["preview", "preview", "up"])
+    done = apply(engine, "dev", review.digests["dev"], WorkflowRun(BEGAN))
+    assert (done.status, desk.verbs()) == (ApplyResult.UPDATED, ["preview", "preview", "up"])
     for _ in range(2):
         stamped(forge(desk), review, done, BEGAN)
     (comment,) = hub.comments
@@ -77,7 +77,7 @@ def test_the_comment_is_edited_at_the_second_push_and_blocked_ones_end_with_1(
     desk.answers("preview", "dev", [UPDATE, rule()], code=1)
     head = desk.commit()
     (report,) = reviewed(desk, hub, engine, head)
-    assert (report.blocked, report.outcome, len(hub.comments)) == (True, Foreseen.CHANGES, 1)
+    assert (report.blocked, report.outcome, len(hub.comments)) == (True, PreviewOutcome.CHANGES, 1)
     assert hub.comments[0]["body"] != first and "queue-encrypted" in hub.comments[0]["body"]
     event = desk.engine / "event.json"
     event.write_text(json.dumps({**_event(hub), "number": 7}))
@@ -97,11 +97,11 @@ def test_what_is_not_what_was_reviewed_is_not_applied(desk: Desk, engine: Engine
     digest = preview(engine, "dev", Revisions()).digest
     desk.answers("preview", "dev", [OTHER])
     for expected_digest in (digest, ""):
-        assert apply(engine, "dev", expected_digest, Workflow(BEGAN)).status is Applied.NOT_REVIEWED
+        assert apply(engine, "dev", expected_digest, WorkflowRun(BEGAN)).status is ApplyResult.NOT_REVIEWED
     done = desk.run("apply", "dev", "--reviewed", digest, GITHUB_TOKEN="")
     assert (done.returncode, "is not what was reviewed" in done.stderr) == (3, True)
     desk.answers("preview", "dev", [SAME])
-    assert apply(engine, "dev", "", Workflow(BEGAN)).status is Applied.UNCHANGED
+    assert apply(engine, "dev", "", WorkflowRun(BEGAN)).status is ApplyResult.UNCHANGED
     assert "up" not in desk.verbs()
 
 
@@ -109,10 +109,10 @@ def test_a_rule_that_is_broken_stops_before_the_update(desk: Desk, engine: Engin
     desk.answers("preview", "dev", [UPDATE])
     digest = preview(engine, "dev", Revisions()).digest
     desk.answers("preview", "dev", [UPDATE, rule()], code=1)
-    done = apply(engine, "dev", digest, Workflow(BEGAN))
-    assert (done.status, "rule broken: queue-encrypted (queue)" in done.message) == (Applied.REFUSED, True)
+    done = apply(engine, "dev", digest, WorkflowRun(BEGAN))
+    assert (done.status, "rule broken: queue-encrypted (queue)" in done.message) == (ApplyResult.REFUSED, True)
     desk.answers("preview", "dev", [UPDATE, rule("advisory")])
-    assert apply(engine, "dev", digest, Workflow(BEGAN)).status is Applied.UPDATED
+    assert apply(engine, "dev", digest, WorkflowRun(BEGAN)).status is ApplyResult.UPDATED
     assert desk.verbs().count("up") == 1
 
 
@@ -145,8 +145,8 @@ def test_a_lock_that_an_earlier_run_of_the_workflow_left_is_freed(desk: Desk, hu
     locked(desk, f"{Here.own().user}@fv-az1 (pid 77) at 2026-03-01T11:00:00Z")
     digest = preview(engine, "dev", Revisions()).digest
     hub.runs = [{"id": RUN, "path": ".github/workflows/apply.yml", "status": "in_progress"}]
-    done = apply(engine, "dev", digest, Workflow(BEGAN, forge(desk), RUN))
-    assert (done.status, desk.verbs()) == (Applied.UPDATED, ["preview", "preview", "up", "cancel", "up"])
+    done = apply(engine, "dev", digest, WorkflowRun(BEGAN, forge(desk), RUN))
+    assert (done.status, desk.verbs()) == (ApplyResult.UPDATED, ["preview", "preview", "up", "cancel", "up"])
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_any_other_lock_stays_and_its_holder_is_named(
         {"id": abs(n), "path": f".github/workflows/{'apply' if n > 0 else 'destroy'}.yml", "status": "in_progress"}
         for n in (RUN, *others)
     ]
-    done = apply(engine, "dev", digest, Workflow(BEGAN, forge(desk), RUN) if token else Workflow(BEGAN))
-    assert (done.status, desk.verbs()[-1]) == (Applied.LOCKED, "up")
+    done = apply(engine, "dev", digest, WorkflowRun(BEGAN, forge(desk), RUN) if token else WorkflowRun(BEGAN))
+    assert (done.status, desk.verbs()[-1]) == (ApplyResult.LOCKED, "up")
     assert f"the stack is locked by {holder.split(' ')[0]} (process 77) since 2026-03-01" in done.message
 
 
@@ -195,12 +195,12 @@ def test_an_engine_that_does_not_stop_is_killed_and_its_preview_is_a_failed_one(
     desk.answers("preview", "dev", [UPDATE])
     digest = preview(hasty, "dev", Revisions()).digest
     (desk.engine / "up.dev.hangs").touch()
-    done = apply(hasty, "dev", digest, Workflow(BEGAN), limits=(timedelta(minutes=1), timedelta(seconds=1)))
-    assert (done.status, "had not ended within 1s" in done.message) == (Applied.FAILED, True)
+    done = apply(hasty, "dev", digest, WorkflowRun(BEGAN), limits=(timedelta(minutes=1), timedelta(seconds=1)))
+    assert (done.status, "had not ended within 1s" in done.message) == (ApplyResult.FAILED, True)
     assert "cancel" not in desk.verbs()  # the lock was free
     (desk.engine / "preview.dev.hangs").touch()
     report = preview(hasty, "dev", Revisions(), timedelta(seconds=1))
-    assert (report.outcome, report.digest) == (Foreseen.FAILED, "")
+    assert (report.outcome, report.digest) == (PreviewOutcome.FAILED, "")
     assert "had not ended within 1s" in report.diagnostics[-1].text
 
 
@@ -217,7 +217,7 @@ def test_the_lock_that_a_killed_engine_kept_is_freed_and_no_other(
     monkeypatch.setattr(Engine, "cancel", lambda _, environment: freed.append(environment))
     desk.answers("preview", "dev", [UPDATE])
     digest = preview(engine, "dev", Revisions()).digest
-    assert apply(engine, "dev", digest, Workflow(BEGAN)).status is Applied.FAILED
+    assert apply(engine, "dev", digest, WorkflowRun(BEGAN)).status is ApplyResult.FAILED
     assert freed == (["dev"] if is_own else [])
 
 
@@ -248,7 +248,7 @@ def test_a_failed_engine_is_told_by_its_last_words(desk: Desk, engine: Engine) -
     (desk.engine / "preview.dev.code").write_text("255")
     (desk.engine / "preview.dev.told").write_text("error: passphrase must be set")
     report = preview(engine, "dev", Revisions())
-    assert (report.outcome, report.diagnostics[0].text) == (Foreseen.FAILED, "error: passphrase must be set")
+    assert (report.outcome, report.diagnostics[0].text) == (PreviewOutcome.FAILED, "error: passphrase must be set")
 
 
 def test_a_report_that_is_missing_is_not_taken_for_no_change(desk: Desk, engine: Engine) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from desk import UPDATE, Desk
-from everspot_review.apply import Applied, Workflow, apply
+from everspot_review.apply import ApplyResult, WorkflowRun, apply
 from everspot_review.engine import Engine
 from everspot_review.previewing import Revisions, preview
 from forge_double import Double
@@ -44,11 +44,11 @@ def test_an_update_is_not_begun_until_they_are_resolved(desk: Desk, hub: Double)
     reviewed = preview(engine, "dev", Revisions()).digest
     assert reviewed
     killed(desk, "creating")
-    done = apply(engine, "dev", reviewed, Workflow(BEGAN))
-    assert (done.status, "up" in desk.verbs()) == (Applied.REFUSED, False)
+    done = apply(engine, "dev", reviewed, WorkflowRun(BEGAN))
+    assert (done.status, "up" in desk.verbs()) == (ApplyResult.REFUSED, False)
     assert CLEAR in done.message and "dev-fleet-spot (creating)" in done.message
     killed(desk)
-    assert apply(engine, "dev", reviewed, Workflow(BEGAN)).status is Applied.UPDATED
+    assert apply(engine, "dev", reviewed, WorkflowRun(BEGAN)).status is ApplyResult.UPDATED
 
 
 def test_drift_shows_them_as_something_that_was_not_left_so(desk: Desk, hub: Double) -> None:

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from everspot_cli.session import Session
-from everspot_cli.tables import sheet
+from everspot_cli.tables import empty_table
 
 
 def report_figures(path: Path, moving: FederatedFigures, staying: FederatedFigures, session: Session) -> None:
@@ -20,7 +20,7 @@ def report_figures(path: Path, moving: FederatedFigures, staying: FederatedFigur
 
 
 def _page(moving: FederatedFigures, staying: FederatedFigures) -> RenderableType:
-    totals = sheet(
+    totals = empty_table(
         ("", "JOBS", "FINISHED", "REFUSED", "MISSES", "MET %", "INSTANCES $", "EGRESS $", "TOTAL $"), text_columns=1
     )
     for name, figures in (("with moves", moving), ("without", staying)):
@@ -35,7 +35,7 @@ def _page(moving: FederatedFigures, staying: FederatedFigures) -> RenderableType
             f"{figures.egress_usd:,.2f}",
             f"{figures.total_usd:,.2f}",
         )
-    each = sheet(
+    each = empty_table(
         ("CLUSTER", "JOBS", "FINISHED", "ARRIVED", "LEFT", "SPOT $", "ON-DEMAND $", "EGRESS $"), text_columns=1
     )
     for name, cluster in moving.clusters.items():

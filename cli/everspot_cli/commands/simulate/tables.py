@@ -13,7 +13,7 @@ from rich.text import Text
 
 from everspot_cli.commands.simulate.inputs import MADE_UP, Case, SimulationRequest
 from everspot_cli.commands.simulate.runs import CaseRow, Result
-from everspot_cli.tables import sheet
+from everspot_cli.tables import empty_table
 
 _FIGURES = ("SAVING\n%", "±", "MISSES", "SPOT\nH", "ON-DEMAND\nH", "IDLE\nH", "CHANGE-\nOVERS")
 
@@ -56,7 +56,7 @@ def small_print(request: SimulationRequest) -> list[str]:
 
 
 def _traces(result: Result, folder: str) -> Table:
-    table = sheet(("TRACE", *_FIGURES), text_columns=1, fold=("TRACE",))
+    table = empty_table(("TRACE", *_FIGURES), text_columns=1, fold=("TRACE",))
     for row in result.rows:
         table.add_row(_name(row.case, folder), *_figures(row.aggregate))
     if len(result.rows) > 1:
@@ -66,7 +66,7 @@ def _traces(result: Result, folder: str) -> Table:
 
 def _comparison(results: Sequence[Result], folder: str) -> Table:
     """Saving in percent by trace and policy, followed by missed deadlines if there are any."""
-    table = sheet(("SAVING %", *(r.policy for r in results)), text_columns=1, fold=("SAVING %",))
+    table = empty_table(("SAVING %", *(r.policy for r in results)), text_columns=1, fold=("SAVING %",))
     for rows in zip(*(r.rows for r in results), strict=True):
         table.add_row(_name(rows[0].case, folder), *(_saving_text(row.aggregate) for row in rows))
     if len(results[0].rows) > 1:
@@ -75,14 +75,14 @@ def _comparison(results: Sequence[Result], folder: str) -> Table:
 
 
 def _policies(results: Sequence[Result]) -> Table:
-    table = sheet(("POLICY", *_FIGURES), text_columns=1)
+    table = empty_table(("POLICY", *_FIGURES), text_columns=1)
     for result in results:
         table.add_row(result.policy, *_figures(result.overall))
     return table
 
 
 def _pools(results: Sequence[Result], folder: str) -> Table:
-    table = sheet(("POOL", *(r.policy for r in results)), text_columns=1, fold=("POOL",))
+    table = empty_table(("POOL", *(r.policy for r in results)), text_columns=1, fold=("POOL",))
     for pool, path in enumerate(results[0].rows[0].case.paths):
         hours = [f"{result.rows[0].pool_hours[pool]:.1f}" for result in results]
         table.add_row(_short(path, folder), *hours)

@@ -30,7 +30,7 @@ from rich.text import Text
 from everspot_cli.commands.simulate import federated
 from everspot_cli.errors import CliError, Exit, fields_wrong, list_problems
 from everspot_cli.session import Session
-from everspot_cli.tables import sheet
+from everspot_cli.tables import empty_table
 from everspot_cli.yamlfile import read_yaml
 
 W = TypeVar("W", Workload, FederatedWorkload)
@@ -196,7 +196,7 @@ def _page(summary: WorkloadFigures) -> RenderableType:
         ("CHANGEOVERS", str(summary.changeovers)),
         ("LAUNCHED", str(summary.launched)),
     )
-    waits = sheet(("WAITING", "JOBS", "MEAN H", "P50 H", "P95 H", "MAX H", "HELD $/H"), text_columns=1)
+    waits = empty_table(("WAITING", "JOBS", "MEAN H", "P50 H", "P95 H", "MAX H", "HELD $/H"), text_columns=1)
     waits.add_row(Text("all", style="bold"), *_wait_cells(summary.waiting), f"Jain {summary.fairness.jain:.2f}")
     for name, waiting in summary.waiting_by_priority.items():
         waits.add_row(name, *_wait_cells(waiting), "")
@@ -211,7 +211,7 @@ def _page(summary: WorkloadFigures) -> RenderableType:
 
 
 def _row(*cells: tuple[str, str | Text]) -> Table:
-    table = sheet([name for name, _ in cells], text_columns=0)
+    table = empty_table([name for name, _ in cells], text_columns=0)
     table.add_row(*(value for _, value in cells))
     return table
 

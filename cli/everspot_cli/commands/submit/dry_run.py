@@ -24,7 +24,7 @@ from everspot_cli.commands.submit.pool_outlook import notes as outlook_notes
 from everspot_cli.errors import CliError
 from everspot_cli.rows import instance_rows
 from everspot_cli.session import Session
-from everspot_cli.tables import NARROW, sheet
+from everspot_cli.tables import NARROW, empty_table
 
 SHOWN = 12
 
@@ -55,8 +55,8 @@ def dry_run(
                         "warnings": warnings})  # fmt: skip
     if refused is not None and not refused.problems[0]["field"].startswith("deadline"):
         raise refused
-    travels = any(row["usd_per_hour"] is not None for row in abroad[1:])  # to a peer that can hold it
-    if not context.candidates and not travels and not any(_fits(catalogue, t, spec) for t in alive):
+    has_peer = any(row["usd_per_hour"] is not None for row in abroad[1:])  # to a peer that can hold it
+    if not context.candidates and not has_peer and not any(_fits(catalogue, t, spec) for t in alive):
         lacks = "; ".join(f"{kind.name}: {', '.join(lacking)}" for kind, lacking in nearest(spec.resources, catalogue))
         raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
     if not session.json:
@@ -133,7 +133,9 @@ def _print_candidates(
     columns += more if wide else []
     # In a narrow terminal, a region that all rows share is printed below the table.
     shown_columns = [n for n in range(len(columns)) if n != 1 or wide or len({row[1] for row in rows}) > 1]
-    table = sheet([columns[n] for n in shown_columns], text_columns=sum(n < 2 for n in shown_columns), fold=("TYPE",))
+    table = empty_table(
+        [columns[n] for n in shown_columns], text_columns=sum(n < 2 for n in shown_columns), fold=("TYPE",)
+    )
     for row in rows:
         table.add_row(*(row[n] for n in shown_columns))
     session.console.print(table)

@@ -18,8 +18,8 @@ from everspot_cli.errors import CliError
 from everspot_cli.job_inputs import pin
 from everspot_cli.job_view import plain_view
 from everspot_cli.peers import peer_rows
-from everspot_cli.session import Session, side_by_side
-from everspot_cli.tables import humane, sheet
+from everspot_cli.session import Session, run_in_parallel
+from everspot_cli.tables import empty_table, relative_time
 
 if TYPE_CHECKING:
     from everspot_core.federation.forecast import MoveCost
@@ -55,7 +55,7 @@ def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any
         for peer in peers
         for way in [MoveCost.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)]
     ]
-    return rows + side_by_side(*calls)
+    return rows + run_in_parallel(*calls)
 
 
 def able_peers(session: Session, submission: JobSubmission) -> list[str]:
@@ -161,13 +161,13 @@ def print_elsewhere(session: Session, submission: JobSubmission, rows: Sequence[
         return
     span = submission.spec.expected_duration
     cost = f"EXPECTED $\nFOR {format_duration(span)}" if span is not None else "EXPECTED $"
-    table = sheet(
+    table = empty_table(
         ("CLUSTER", cost, "OF THAT\nEGRESS $", "$/H", "CHANGEOVER", "PRICES"), text_columns=1, fold=("CLUSTER",)
     )
     for row in rows:
         usd, hourly = ("—" if value is None else f"{value:.4f}" for value in (row["expected_usd"], row["usd_per_hour"]))
         took = "—" if row["changeover_seconds"] is None else f"{row['changeover_seconds']:.0f} s"
-        at = humane(row["prices_at"], session.now) if row["prices_at"] is not None else "—"
+        at = relative_time(row["prices_at"], session.now) if row["prices_at"] is not None else "—"
         table.add_row(row["cluster"], usd, f"{row['egress_usd']:.4f}", hourly, took, at)
     notes = ["By the schedulers' notes of their pools: with changeover, known spells of Spot, and the way there."]
     if span is None:

@@ -9,7 +9,7 @@ from typing import Any
 from everspot_core.counting import counted
 
 from everspot_cli.fleet import CELLS, cells, of_interest
-from everspot_cli.tables import duration, notice_words
+from everspot_cli.tables import describe_notice, duration
 from everspot_cli.ui.sources import FleetRead
 
 SHOWN = 500
@@ -85,6 +85,6 @@ def _instance(row: dict[str, Any]) -> InstanceLine:
         role=row["role"],
         state=row["state"],
         jobs=tuple(job for job in (row["job_id"], *row["residents"]) if job),
-        notice=notice_words(row),
+        notice=describe_notice(row),
         age=duration(row["age_seconds"]),
     )

@@ -12,7 +12,7 @@ from everspot_core.jobs.records import JobState
 from everspot_cli.job_facts import deadline_words
 from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_cli.stop_reasons import because
-from everspot_cli.tables import belongs, duration, humane, is_late, place, steps, warnings
+from everspot_cli.tables import duration, instance_label, is_late, relative_time, steps, visit_owner, warnings
 from everspot_cli.visits import away_words
 from everspot_cli.waiting import on_demand_words, sentences
 
@@ -157,7 +157,7 @@ def _lines(rows: Sequence[dict[str, Any]], now: datetime, chosen: Filter) -> Lin
 
 def _line(row: dict[str, Any], now: datetime) -> JobLine:
     total, team = row["total_steps"], row["tags"].get("Team")
-    visit = belongs(row)
+    visit = visit_owner(row)
     owner_parts = [f"visit of {visit}" if visit else "", f"team {team}" if team else "", row["user"] or ""]
     return JobLine(
         job_id=row["job_id"],
@@ -165,10 +165,10 @@ def _line(row: dict[str, Any], now: datetime) -> JobLine:
         status=row["status"],
         late=is_late(row),
         reasons=tuple(list_reasons(row, now)),
-        place=place(row),
+        place=instance_label(row),
         steps=steps(row),
         percent=(100 if row["status"] == "SUCCEEDED" else min(100, 100 * row["step"] // total)) if total else None,
-        since=humane(row["submitted_at"], now),
+        since=relative_time(row["submitted_at"], now),
         duration=duration(row["job_duration_seconds"]),
         interruptions=row["interruptions"],
         priority=row["priority"],

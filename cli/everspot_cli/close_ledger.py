@@ -3,7 +3,7 @@
 from everspot_store import StoreError
 
 from everspot_cli.rows import SCHEDULER_SILENT
-from everspot_cli.session import Session, side_by_side
+from everspot_cli.session import Session, run_in_parallel
 
 SETTLES = "everspot cost report --settle"
 """The command that settles the ledger."""
@@ -22,7 +22,7 @@ def settle(session: Session) -> str | None:
     cloud = session.cloud
     try:
         errors: tuple[type[Exception], ...] = (*cloud.errors(), StoreError)
-        from everspot_scheduler.settling import settle_ledger
+        from everspot_scheduler.close_ledger import settle_ledger
     except ImportError as error:
         return f"{manifest.cloud} was not asked for the latest ends and prices: {error}"
     try:
@@ -45,7 +45,7 @@ def missing_entries(session: Session) -> str | None:
     open.
     """
     store = session.store
-    beats, launches, ends = side_by_side(store.schedulers.scan, store.launches.scan, store.ends.scan)
+    beats, launches, ends = run_in_parallel(store.schedulers.scan, store.launches.scan, store.ends.scan)
     open_instances = set(launches) - set(ends)
     last = max((doc.value.updated_at for doc in beats.values()), default=None)
     if not open_instances or (last is not None and session.clock.to_real(session.now - last) <= SCHEDULER_SILENT):

@@ -4,7 +4,6 @@ and an instance that leaves requests its own deletion."""
 import base64
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from e2e_google_roles import JOB_ROLE, account, grant, send_as
-from e2e_helpers import LIMITS, MORE_PROCESSORS, PROGRAMS
+from e2e_helpers import LIMITS, MORE_PROCESSORS, PROGRAMS, run_command
 from everspot.limits import with_idle_limit
 from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, LOG_FILTER, MANIFEST_KEY, ROLE_LABEL
@@ -282,7 +281,6 @@ class GoogleLive:
 
 def everspot(*arguments: str) -> str:
     """Return the output of the command, as a user types it."""
-    command = [sys.executable, "-m", "everspot_cli.main", "--store", URLS[0], *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
-    return done.stdout
+    code, out, err = run_command(URLS[0], *arguments)
+    assert code == 0, (arguments, out, err)
+    return out

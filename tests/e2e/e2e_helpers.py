@@ -1,12 +1,13 @@
 """A whole cluster on the local cloud, laid by boto3 with the components' own policies; instances are real processes."""
 
 import base64
+import io
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 import boto3
 from botocore.exceptions import ClientError
 from everspot.aws import policies
+from everspot_cli.main import main
 from everspot_core.cluster.manifest import Limits, Manifest, Standing
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Event, EventKind, JobState, Role
@@ -314,13 +316,25 @@ class LiveCluster:
         return self.cloud.account.calls.read()
 
 
+def run_command(store: str, *arguments: str) -> tuple[int, str, str]:
+    """Run the command in this process, whose start takes a second less than another one's. Return the exit code, and
+    what it writes to standard output and standard error."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main(["--store", store, *arguments])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return code, out.getvalue(), err.getvalue()
+
+
 def everspot(*arguments: str) -> str:
     """The command, as a user types it."""
-    command = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    code, out, err = run_command(f"s3://{BUCKETS[0]}", *arguments)
+    assert code == 0, (arguments, out, err)
+    return out
 
 
 def everspot_says(*arguments: str) -> str:
     """What the command prints, whether it is content or not."""
-    command = [sys.executable, "-m", "everspot_cli.main", "--store", f"s3://{BUCKETS[0]}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return run_command(f"s3://{BUCKETS[0]}", *arguments)[1]

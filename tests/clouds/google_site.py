@@ -69,7 +69,7 @@ class GoogleSite:
             except ApiError as error:
                 if "does not exist" not in str(error):
                     raise
-                self.clock.sleep(timedelta(seconds=5))
+                self.clock.sleep(self.clock.to_real(timedelta(seconds=5)))
         raise AssertionError("the account was never seen")
 
     def run(self, name: str, zone: str = A, **more: Any) -> str:

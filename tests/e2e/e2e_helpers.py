@@ -319,13 +319,14 @@ class LiveCluster:
 def run_command(store: str, *arguments: str) -> tuple[int, str, str]:
     """Run the command in this process, whose start takes a second less than another one's. Return the exit code, and
     what it writes to standard output and standard error."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    code = 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
             main(["--store", store, *arguments])
         except SystemExit as ended:
             code = int(ended.code or 0)
-    return code, out.getvalue(), err.getvalue()
+    return code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()
 
 
 def everspot(*arguments: str) -> str:

@@ -8,6 +8,7 @@ of the launch, and the bill names it. Otherwise the instance would look as if it
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from everspot_core.clock import Clock
 from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord
@@ -68,7 +69,9 @@ def _launch_from_heartbeat(heartbeat: InstanceRecord, place: Place | None, now: 
     """`now`: no launch is later, whatever the instance's clock says."""
     booted_at = min(heartbeat.booted_at, now)
     fields = {key: getattr(heartbeat, key) for key in ("instance_id", "instance_type", "zone", "market", "role")}
-    return LaunchRecord(**fields, launched_at=_launched_at(place, booted_at) if place else booted_at)
+    if place is None:
+        return LaunchRecord(**fields, launched_at=booted_at)
+    return LaunchRecord(**fields, **_machine(place), launched_at=_launched_at(place, booted_at))
 
 
 def _launch_from_intent(name: str, place: Place, ended_at: datetime) -> LaunchRecord:
@@ -80,7 +83,13 @@ def _launch_from_intent(name: str, place: Place, ended_at: datetime) -> LaunchRe
         market=pool.market,
         role=Role.AGENT,
         launched_at=_launched_at(place, ended_at),
+        **_machine(place),
     )
+
+
+def _machine(place: Place) -> dict[str, Any]:
+    """Return the machine of a pod, in whose place the machine is billed: otherwise the bill would have both."""
+    return {"node": place.node, "node_share": place.node_share}
 
 
 def _launched_at(place: Place, ran_at: datetime) -> datetime:

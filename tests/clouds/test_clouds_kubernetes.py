@@ -171,6 +171,7 @@ def test_a_machine_that_was_launched_for_a_pod_is_the_answer_before_it_boots(
     place.api.patch(f"/apis/karpenter.sh/v1/nodeclaims/{place.name}", {"status": {"providerID": "aws:///a/i-1"}})
     (instance,) = settle(cloud, launch).instances
     assert (instance.instance_id, instance.instance_type, instance.zone) == (name, TYPE, ZONE)
+    assert (instance.node, instance.node_share) == ("i-1", 1.0)
     assert described(cloud, name) is None
 
 

@@ -21,7 +21,7 @@ from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 from everspot_store import SystemClock
 from kubernetes_place import MISSING, PROGRAM, TYPE, ZONE, Place, eventually
-from test_clouds_kubernetes import described, ended, intent, is_running, launched, manifest
+from test_clouds_kubernetes import described, ended, intent, is_running, launched, manifest, settle
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
 
@@ -88,7 +88,9 @@ def test_a_pod_on_its_clusters_node_names_the_machine_that_ec2_describes(
     machine, stranger = start_machine(ec2), start_machine(ec2, "other")
     place.node("on-demand", machine=machine, **{"everspot/cluster": "fleet"})
     request_cpu(place, "500m")
-    name = launched(cloud, intent(market=Market.ON_DEMAND))
+    (answer,) = settle(cloud, intent(market=Market.ON_DEMAND)).instances
+    name = answer.instance_id
+    assert (answer.node, answer.node_share) == (machine, 1.0)
     assert eventually(lambda: described(cloud, machine) is not None)
     instances = {instance.instance_id: instance for instance in cloud.instances()}
     assert set(instances) == {name, machine} and stranger not in instances

@@ -7,10 +7,12 @@ import pytest
 from elastic_helpers import TYPE, ZONE, elastic, words
 from everspot_clouds.aws.rules import BILLING
 from everspot_clouds.base import MessageKind, Trouble
+from everspot_clouds.kubernetes.rules import BILLING as KUBERNETES
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.costs.cost import bill
-from everspot_core.jobs.records import Market
+from everspot_core.jobs.records import Market, Role
 from everspot_scheduler.close_ledger import settle_ledger
+from everspot_scheduler.ledger import GRACE
 
 
 def test_a_lost_answer_is_asked_for_again_by_the_same_intent_and_brings_nothing_twice(here, caplog):
@@ -170,6 +172,28 @@ def test_a_launched_instance_of_which_nobody_ever_tells_is_on_the_bill(here, has
     own = [i for i in billed.instances if i.launch.instance_id == "e-001"]
     assert [(i.running, i.unknown, i.cost > 0) for i in own] == [(False, not has_event, True)]
     assert any("e-001 (c6i.large in us-east-1a, spot)" in note for note in billed.notes) is not has_event
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_pod_that_was_never_described_is_not_billed_beside_its_node(here, monkeypatch, reported):
+    """Given a pod whose launch was answered, and that was deleted before a scheduler described it."""
+    begin = here.cloud._begin
+    monkeypatch.setattr(here.cloud, "_begin", lambda *args: replace(begin(*args), node="i-9"))
+    here.boots, here.length, here.cloud.hidden = reported, 10_000, {"e-001"}
+    here.submit("j")
+    here.run(3)
+    here.cloud.described["i-9"] = replace(here.cloud.described["e-001"], instance_id="i-9", role=Role.NODE, launch="")
+    here.boots = False
+    for agent in here.agents.values():
+        agent.alive = False
+    here.later(minutes=70)
+    here.run(int(GRACE.total_seconds()) + 10)
+    launch = here.store.launches.get("e-001").value
+    assert launch.node == "i-9" and here.store.ends.get("e-001") is not None
+    ledgers = [[d.value for d in table.scan().values()] for table in (here.store.launches, here.store.ends)]
+    billed = bill(*ledgers, here.store.prices(), {}, builtin(), here.clock.now(), rules=KUBERNETES)
+    assert "e-001" not in {i.launch.instance_id for i in billed.instances}
+    assert "i-9" in {i.launch.instance_id for i in billed.instances} and billed.cost > 0
 
 
 def test_a_report_without_a_scheduler_finds_what_nobody_ever_saw(here):

@@ -310,7 +310,9 @@ def some_prices() -> PriceTable:
 
 
 def an_intent(pool: dict[str, Any]) -> LaunchIntent:
-    launched = every_field(LaunchedInstance, instance_id="i-1", job_id="resnet-1", **pool)
+    launched = every_field(
+        LaunchedInstance, instance_id="i-1", job_id="resnet-1", node="i-9", node_share=0.5, **pool
+    )  # fmt: skip
     error = every_field(LaunchError, kind=LaunchTrouble.CAPACITY, code="InsufficientCapacity", message="m", **pool)
     return every_field(
         LaunchIntent, seq=7, token=SHA[:32], jobs=("resnet-1", "resnet-2"),

@@ -105,11 +105,13 @@ class PlacementScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """An instance that a launch created."""
+    """An instance that a launch created. `node`, `node_share`: of a pod, as of `CloudInstance`."""
 
     instance_id: str
     instance_type: str
     zone: str
+    node: str = ""
+    node_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,14 @@ from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.errors import CONFLICT, NOT_FOUND, StillPending, is_status
 from everspot_clouds.kubernetes.instances import NodePlacement, NodePlacements, is_ended, moment, selector
 from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, names, served_pools
-from everspot_clouds.kubernetes.rules import FINALIZER, LIMITS_EXCEEDED, NOMINATED, REFUSED, RELEASED_NOTE
+from everspot_clouds.kubernetes.rules import (
+    FINALIZER,
+    LIMITS_EXCEEDED,
+    MACHINE_LABEL,
+    NOMINATED,
+    REFUSED,
+    RELEASED_NOTE,
+)
 
 PATIENCE = timedelta(minutes=3)
 """Real time after which a pod without a node counts as refused, where nobody says that no node is added."""
@@ -62,7 +69,7 @@ class PodLauncher:
         launched, waiting = list[Launched](), list[Document]()
         for name, pod in pods.items():
             if (placement := self._placement(pod)) is not None:
-                launched.append(Launched(instance_id=name, instance_type=placement.instance_type, zone=placement.zone))
+                launched.append(_launched(name, placement))
             elif not is_ended(pod):
                 waiting.append(pod)
         if not waiting:
@@ -136,8 +143,7 @@ class PodLauncher:
         for pod in self._client.pods(selector(self._cluster, launch=intent.token))["items"]:
             placement = self._placement(pod)
             if placement is not None and not intent.whole:
-                name = pod["metadata"]["name"]
-                brought.append(Launched(instance_id=name, instance_type=placement.instance_type, zone=placement.zone))
+                brought.append(_launched(pod["metadata"]["name"], placement))
             elif placement is not None:
                 end_pod(self._client, pod["metadata"]["name"])
             elif not withdraw(self._client, pod):
@@ -158,8 +164,9 @@ class PodLauncher:
                 if is_status(error, NOT_FOUND):  # nothing could be launched by it
                     continue
                 raise
-            if claim.get("status", {}).get("providerID"):
-                return NodePlacement.read(claim["metadata"].get("labels", {}))
+            if provider_id := claim.get("status", {}).get("providerID"):
+                machine = str(provider_id).rpartition("/")[2]  # launched for this cluster, so all of it is billed
+                return NodePlacement.read({**claim["metadata"].get("labels", {}), MACHINE_LABEL: machine})
         return None
 
     def _refused(self, pod: Document) -> str:
@@ -262,6 +269,16 @@ def _unschedulable(pod: Document) -> str:
     conditions = pod.get("status", {}).get("conditions", [])
     message = next((c.get("message") for c in conditions if c["type"] == "PodScheduled"), None)
     return message or f"no node was added within {PATIENCE}"
+
+
+def _launched(name: str, placement: NodePlacement) -> Launched:
+    return Launched(
+        instance_id=name,
+        instance_type=placement.instance_type,
+        zone=placement.zone,
+        node=placement.machine,
+        node_share=placement.share,
+    )
 
 
 def _refusal(intent: LaunchIntent, kind: LaunchTrouble, code: str, message: str) -> LaunchError:

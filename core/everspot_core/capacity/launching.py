@@ -53,6 +53,8 @@ class LaunchedInstance(Stored):
     zone: str
     market: Market
     job_id: str
+    node: str = Field(default="", description="Of a pod: the machine that it is on.")
+    node_share: float = Field(default=1.0, gt=0, le=1, description="The part of its machine that is billed.")
 
 
 class LaunchError(Stored):

@@ -31,12 +31,15 @@ MOST = 400
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An instance in its intent: the job that it was launched for, its pool, and the intent's times."""
+    """An instance in its intent: the job that it was launched for, its pool, the intent's times, and of a pod its
+    machine."""
 
     job_id: str
     pool: PoolKey
     made_at: datetime
     settled_at: datetime
+    node: str = ""
+    node_share: float = 1.0
 
 
 class Intents:
@@ -115,6 +118,8 @@ class Intents:
                     zone=instances[name].zone,
                     market=intent.market,
                     job_id=job,
+                    node=instances[name].node,
+                    node_share=instances[name].node_share,
                 )
                 for name, job in jobs.items()
             ),
@@ -164,7 +169,10 @@ def _places(intent: LaunchIntent) -> Iterator[tuple[str, Place]]:
         return
     for instance in intent.outcome.instances:
         pool = PoolKey(instance.instance_type, instance.zone, instance.market)
-        yield instance.instance_id, Place(instance.job_id, pool, intent.made_at, intent.outcome.settled_at)
+        yield (
+            instance.instance_id,
+            Place(instance.job_id, pool, intent.made_at, intent.outcome.settled_at, instance.node, instance.node_share),
+        )
 
 
 def _outcome(intent: LaunchIntent) -> LaunchOutcome:

@@ -148,4 +148,10 @@ def _log_outcome(intent: LaunchIntent) -> None:
 
 
 def _launched(instance: CloudInstance) -> Launched:
-    return Launched(instance_id=instance.instance_id, instance_type=instance.instance_type, zone=instance.zone)
+    return Launched(
+        instance_id=instance.instance_id,
+        instance_type=instance.instance_type,
+        zone=instance.zone,
+        node=instance.node,
+        node_share=instance.node_share,
+    )

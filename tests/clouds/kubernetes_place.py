@@ -22,6 +22,9 @@ DEFINITIONS = sorted((PROGRAM.parent / "definitions").glob("*.yaml"))
 """Karpenter's own, which set-up takes from its Go modules."""
 MISSING = "there is no control plane of Kubernetes: make setup WITH=kubernetes builds it"
 TYPE, ZONE = "c6i.large", "us-east-1a"
+OWNER = "test/place"
+"""Label of a node, and what an agent asks for: kube-scheduler may bind a pod to a node that was deleted a moment ago,
+such as one of the test before."""
 T = TypeVar("T")
 WITHIN = timedelta(seconds=120)
 CLAIMS = {
@@ -88,6 +91,7 @@ class Place:
         """Replace the PodTemplate by one whose command is a process of this machine."""
         spec = {
             "serviceAccountName": "everspot-agent", "terminationGracePeriodSeconds": grace,
+            "nodeSelector": {OWNER: self.name},
             "containers": [{
                 "name": container, "image": "none", "command": list(command),
                 "env": [{"name": name, "value": value} for name, value in (env or {}).items()],
@@ -102,7 +106,7 @@ class Place:
         """Start a node as Karpenter would have it, and wait until it is ready. `machine`: EC2's name of it."""
         name = f"n-{uuid4().hex[:8]}"
         labels = {"node.kubernetes.io/instance-type": instance_type, "topology.kubernetes.io/zone": zone,
-                  "karpenter.sh/capacity-type": market, **own_labels}  # fmt: skip
+                  "karpenter.sh/capacity-type": market, OWNER: self.name, **own_labels}  # fmt: skip
         if machine:  # the kubelet takes a node that exists as it is
             metadata = {"name": name, "labels": {**labels, "kubernetes.io/hostname": name}}
             spec = {"providerID": f"aws:///{zone}/{machine}"}

@@ -17,6 +17,7 @@ from everspot_clouds.kubernetes.checks import kubernetes_checks
 from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
 from everspot_clouds.kubernetes.errors import StillPending
+from everspot_clouds.kubernetes.rules import RELEASED_NOTE
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
@@ -191,6 +192,32 @@ def test_a_launch_that_is_served_in_part_keeps_that_part_unless_all_are_needed(
         eventually(lambda: cloud.instances() == [])
     else:
         assert len(place.pods()) == 1
+
+
+def test_a_launch_of_all_or_none_ends_no_pod_before_those_that_wait_are_withdrawn(
+    place: Place, cloud: KubernetesCloud, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a pod that waits gets the node of the one that was ended."""
+    place.node()
+    launch = intent(2, whole=True)
+    with pytest.raises(StillPending):
+        cloud.launch(launch)
+    eventually(lambda: any(pod["spec"].get("nodeName") for pod in place.pods().values()))
+    clock.advance(PATIENCE)
+    delete = cloud._client.delete_pod
+
+    def changed(name: str, **options: Any) -> None:
+        place.api.patch(f"/api/v1/namespaces/{place.name}/pods/{name}", {"metadata": {"labels": {"changed": "now"}}})
+        delete(name, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cloud._client, "delete_pod", changed)
+        with pytest.raises(StillPending, match="changed"):
+            cloud.launch(launch)
+    assert not [pod for pod in place.pods().values() if RELEASED_NOTE in pod["metadata"].get("annotations", {})]
+    answer = settle(cloud, launch)
+    assert (len(answer.instances), len(answer.errors)) == (0, 1)
+    eventually(lambda: cloud.instances() == [])
 
 
 def test_a_released_pod_gets_its_grace_and_is_not_interrupted(place: Place, cloud: KubernetesCloud) -> None:

@@ -86,12 +86,12 @@ class PodLauncher:
         since = self._asked_at.setdefault(intent.token, now)
         if not refusals and now - since < PATIENCE:
             raise StillPending(f"{len(waiting)} of {intent.count} pods have no node yet")
-        if intent.whole:
-            for instance in launched:
-                end_pod(self._client, instance.instance_id)
         withdrawn = [withdraw(self._client, pod) for pod in waiting]
         if not all(withdrawn):
-            raise StillPending("a pod got its node while it was withdrawn")
+            raise StillPending("a pod changed while it was withdrawn")
+        if intent.whole:  # only now: the node of an ended pod would be free for one that still waits
+            for instance in launched:
+                end_pod(self._client, instance.instance_id)
         self._asked_at.pop(intent.token, None)
         message = refusals[0] if refusals else _unschedulable(waiting[0])
         kind = LaunchTrouble.QUOTA if LIMITS_EXCEEDED in message else LaunchTrouble.CAPACITY
@@ -147,7 +147,7 @@ class PodLauncher:
             elif placement is not None:
                 end_pod(self._client, pod["metadata"]["name"])
             elif not withdraw(self._client, pod):
-                raise StillPending("a pod got its node while it was withdrawn")
+                raise StillPending("a pod changed while it was withdrawn")
         return LaunchAnswer(instances=tuple(brought), errors=(refusal,))
 
     def _placement(self, pod: Document) -> NodePlacement | None:

@@ -10,6 +10,8 @@ AWS_ALONE := $(filter bench demo-pages review-demo,$(MAKECMDGOALS))
 $(if $(AWS_ALONE),$(if $(filter aws,$(CLOUD)),,$(error $(AWS_ALONE) runs on AWS, with CLOUD=aws, and not on $(CLOUD))))
 ON_ONE := $(filter demo image live,$(MAKECMDGOALS))
 $(if $(ON_ONE),$(if $(filter 1,$(words $(CLOUD))),,$(error $(ON_ONE) runs on one cloud, with CLOUD=aws or CLOUD=gcp)))
+# A cluster inside Kubernetes is declared by Pulumi's Kubernetes provider, beside that of AWS.
+demo: WITH = $(if $(filter kubernetes,$(CLOUD)),provider-kubernetes)
 # pytest caches the compiled tests, also where PYTHONDONTWRITEBYTECODE is set for other programs.
 KEPT := PYTHONDONTWRITEBYTECODE=
 
@@ -22,7 +24,7 @@ help: ## List the targets
 setup: ## Install the environment, Pulumi engine, provider and dataset below .venv and .everspot (PYTHON=…, CLOUD=gcp)
 	@$(PYTHON) tools/setup $(strip $(CLOUD) $(WITH))
 
-demo: setup ## Provision, train, interrupt, resume and report on a local cloud; no cloud account needed (CLOUD=gcp)
+demo: setup ## Provision, train, interrupt, resume and report on a local cloud; no cloud account needed (CLOUD=gcp, CLOUD=kubernetes)
 	@.venv/bin/python -m everspot_local.demo --cloud $(CLOUD) $(ARGS)
 
 image: setup ## Bake the training image as a root tree below .everspot/image and test it; as root, on Linux (CLOUD=gcp)
@@ -43,9 +45,10 @@ test nightly second-opinion: CLOUD = aws gcp
 test: setup ## Run all tests (ARGS="-k name" selects, JOBS=1 runs one at a time)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-nightly: setup ## Run property tests with ten times as many examples, and the slow variants
+nightly: setup ## Run property tests with ten times as many examples, the slow variants, and the demo on Kubernetes
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/simulator tests/store tests/cli tests/clouds/test_clouds_kubernetes.py tests/clouds/test_clouds_kubernetes_jobs.py tests/clouds/test_clouds_kubernetes_nodes.py tests/clouds/test_clouds_kubernetes_preflight.py $(ARGS)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m nightly $(ARGS)
+	@.venv/bin/python -m everspot_local.demo --cloud kubernetes
 
 # Checkov takes a minute and 300 MB to install and pins its own versions, so it has its own environment.
 CHECKOV := 3.3.30

@@ -71,15 +71,15 @@ def _kubernetes(command: Command, cloud: LocalCloud) -> Iterator[str]:
     if command.kubernetes is None:
         yield ""
         return
-    from everspot_local.aws.pod_roles import assume_for  # the other clouds need not wait for them
+    from everspot_local.aws.pod_roles import PodRoles  # the other clouds need not wait for them
     from everspot_local.kubernetes.cluster import LocalKubernetes
     from everspot_local.kubernetes.karpenter import CLUSTER
 
     environment = owner(command.cloud, cloud.endpoint, command.region)
     zones = sorted(cloud.provider.zone_ids(command.region))
     folder = Path(command.state_dir) / KUBERNETES
-    assume = assume_for(command.region, CLUSTER)
-    with LocalKubernetes(Path(command.kubernetes), folder, environment, zones, assume) as kubernetes:
+    roles = PodRoles(command.region, CLUSTER)
+    with LocalKubernetes(Path(command.kubernetes), folder, environment, zones, roles) as kubernetes:
         yield str(kubernetes.kubeconfig)
 
 

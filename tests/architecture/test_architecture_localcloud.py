@@ -24,7 +24,7 @@ PARTS = {
     "kubernetes": {"machines"},
     "bridge": set(),
     "console": set(),
-    "demo": {"console"},
+    "demo": {"console", "kubernetes"},
 }
 NEUTRAL = ("market", "machines", "controls")
 # Words of a cloud. "rebalance" and "Spot" are the market's own.

@@ -18,11 +18,11 @@ from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Elastic, FleetOffer, Limits, Manifest
 from everspot_core.jobs.records import Role
-from everspot_local.aws.pod_roles import assume_for
+from everspot_local.aws.pod_roles import PodRoles
 from everspot_local.kubernetes.children import Child
 from everspot_local.kubernetes.cluster import LocalKubernetes
 from everspot_local.kubernetes.karpenter import CLUSTER as EKS_CLUSTER
-from everspot_local.kubernetes.pod_identity import AUDIENCE, ROLE_NOTE, pod_variables
+from everspot_local.kubernetes.pod_identity import AUDIENCE, pod_variables
 from everspot_local.kubernetes.programs import have_programs, node_command
 from everspot_local.market.delays import Delays
 from everspot_local.providers import owner
@@ -68,8 +68,8 @@ class KubernetesLive(LiveCluster):
             self.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
         environment = owner("aws", self.cloud.endpoint, REGION)
         folder = self.folder / "kubernetes"
-        assume = assume_for(REGION, EKS_CLUSTER)
-        self.kubernetes = LocalKubernetes(PROGRAMS, folder, environment, list(ZONES), assume).__enter__()
+        roles = PodRoles(REGION, EKS_CLUSTER)
+        self.kubernetes = LocalKubernetes(PROGRAMS, folder, environment, list(ZONES), roles).__enter__()
         self.api = self.kubernetes.admin()
         self._roles()
         self._declare()
@@ -100,7 +100,9 @@ class KubernetesLive(LiveCluster):
         self.apply("/api/v1/namespaces", documents.build_namespace(place))
         for document in documents.build_accounts(place):
             role = role_arn(document["metadata"]["name"].removeprefix("everspot-"))
-            document["metadata"]["annotations"] = {ROLE_NOTE: role}
+            self.client("eks").create_pod_identity_association(
+                clusterName=EKS_CLUSTER, namespace=NAMESPACE, serviceAccount=document["metadata"]["name"], roleArn=role
+            )
             self.apply(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", document)
         for document in documents.build_rights(place):
             whole = "namespace" not in document["metadata"]

@@ -215,6 +215,7 @@ def test_a_cloud_that_there_is_not_is_named_before_anything_is_done(run_setup, c
     ("target", "clouds", "printed"),
     [
         ("demo", "gcp", "tools/setup gcp\n.venv/bin/python -m everspot_local.demo --cloud gcp"),
+        ("demo", "kubernetes", "tools/setup kubernetes provider-kubernetes\n.venv/bin/python -m everspot_local.demo"),
         ("demo", "aws gcp", "demo runs on one cloud, with CLOUD=aws or CLOUD=gcp"),
         ("live", "gcp", "tests/e2e/live.py --cloud gcp"),
         ("live", "aws gcp", "live runs on one cloud, with CLOUD=aws or CLOUD=gcp"),

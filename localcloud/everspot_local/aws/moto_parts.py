@@ -17,6 +17,8 @@ from moto.ec2.models import instances as moto_instances
 from moto.ec2.models import security_groups as moto_groups
 from moto.ec2.models.nat_gateways import NatGatewayBackend
 from moto.ec2.responses import instances as moto_instance_responses
+from moto.eks import urls as eks_urls
+from moto.eks.responses import EKSResponse
 from moto.events.models import EventsBackend
 from moto.iam.models import SERVICE_NAME_CONVERSION, IAMBackend
 from moto.iam.responses import IamResponse
@@ -25,9 +27,10 @@ from moto.s3.models import FakeBucket, FakeDeleteMarker
 from moto.s3.responses import S3Response
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.sqs.models import Queue, SQSBackend
+from moto.ssm.models import SimpleSystemManagerBackend
 from moto.sts.responses import TokenResponse
 
-from everspot_local.aws import budgets, cost_explorer, pages, refusals, service_quotas, sqs
+from everspot_local.aws import budgets, cost_explorer, eks, pages, refusals, service_quotas, sqs
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling import groups as autoscaling
 from everspot_local.aws.autoscaling import refresh
@@ -61,6 +64,9 @@ _REPLACED: list[tuple[object, str, object]] = [
     (BudgetsResponse, "list_tags_for_resource", budgets.list_tags_for_resource),
     (BudgetsResponse, "describe_subscribers_for_notification", budgets.describe_subscribers_for_notification),
     *((CostExplorerResponse, method.__name__, method) for method in cost_explorer.METHODS),
+    *((EKSResponse, method.__name__, method) for method in eks.METHODS),
+    (eks_urls, "url_paths", eks.URL_PATHS),
+    (SimpleSystemManagerBackend, "get_parameter", eks.get_parameter),
     (NatGatewayBackend, "delete_nat_gateway", gateways.delete_nat_gateway),
     (IAMBackend, "create_service_linked_role", roles.create_service_linked_role),
     (BaseResponse, "call_action", refusals.call_action),

@@ -5,12 +5,13 @@ trust policy required by EKS Pod Identity"). The session has no tags here.
 """
 
 import json
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from moto.iam.models import iam_backends
 from moto.sts.models import sts_backends
 
+from everspot_local.aws import eks
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, UnknownCondition, decide
 from everspot_local.market.clock import stamp
@@ -20,15 +21,24 @@ LIFE = timedelta(hours=6)
 """Real time, as the programs that use the credentials wait in real time."""
 
 
-def assume_for(region: str, eks_cluster: str) -> Callable[[str, str, str], dict[str, str] | None]:
-    """Return a function that returns credentials of a role, by its ARN, for the pods of a service account, by its
-    namespace and name. It returns None if the role's trust policy does not allow it."""
+@dataclass(frozen=True)
+class PodRoles:
+    """The roles of the pods of one EKS cluster, by its associations."""
 
-    def assume(role_arn: str, namespace: str, account: str) -> dict[str, str] | None:
-        tags = {"eks-cluster-name": eks_cluster, "kubernetes-namespace": namespace}
-        return assume_for_pods(region, role_arn, {**tags, "kubernetes-service-account": account})
+    region: str
+    cluster: str
 
-    return assume
+    def find(self, namespace: str, account: str) -> str | None:
+        """Return the ARN of the role of a service account's pods; None if it has none."""
+        return eks.find_role(self.region, self.cluster, namespace, account)
+
+    def assume(self, namespace: str, account: str) -> dict[str, str] | None:
+        """Return credentials of the role of a service account's pods; None if it has none, or if the role's trust
+        policy does not allow it."""
+        if (role := self.find(namespace, account)) is None:
+            return None
+        tags = {"eks-cluster-name": self.cluster, "kubernetes-namespace": namespace}
+        return assume_for_pods(self.region, role, {**tags, "kubernetes-service-account": account})
 
 
 def assume_for_pods(region: str, role_arn: str, tags: dict[str, str]) -> dict[str, str] | None:

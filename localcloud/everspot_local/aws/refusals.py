@@ -14,6 +14,8 @@ from moto.core.exceptions import ServiceException
 from moto.core.responses import BaseResponse
 
 NOT_IMPLEMENTED = 501
+_WITHOUT_A_BODY = ("eks",)
+"""Services that answer in JSON also to requests that have no body, and so no content type."""
 _call_action = BaseResponse.call_action
 
 
@@ -57,8 +59,8 @@ def in_own_words(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _answer(handler: Any, error: Refused) -> TYPE_RESPONSE:
     content_type = handler.headers.get("Content-Type", "")
-    if "json" in content_type:
-        headers = {"Content-Type": content_type, "x-amzn-errortype": error.code}
+    if "json" in content_type or handler.service_name in _WITHOUT_A_BODY:
+        headers = {"Content-Type": content_type or "application/json", "x-amzn-errortype": error.code}
         return error.status, headers, json.dumps({"__type": error.code, "message": error.message})
     elements = f"<Code>{error.code}</Code><Message>{escape(error.message)}</Message>"
     if handler.service_name == "ec2":

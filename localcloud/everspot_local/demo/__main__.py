@@ -39,10 +39,11 @@ def main() -> int:
     processes.adopt_orphans()
     phases = Phases(console)
     site = load_site(options.cloud)
+    time_scale = options.time_scale or site.time_scale
     home: Path = options.out or ROOT / ".everspot" / site.folder
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    world = DemoWorld(site, home=home, time_scale=options.time_scale, print_line=_print_line)
+    world = DemoWorld(site, home=home, time_scale=time_scale, print_line=_print_line)
     checks: list[Check] = []
     code = 1
     try:
@@ -73,9 +74,10 @@ def main() -> int:
 def _play(world: DemoWorld, boot: list[str], limit: timedelta, phases: Phases) -> list[Check]:
     with phases.phase(f"a local cloud, {world.time_scale:g} times as fast as the world", "cloud"):
         world.start(*boot)
-    account, cluster = world.site.stacks
-    with phases.phase(f"pulumi up -s {account}", "account"):
-        world.up(account)
+    account, cluster = world.site.account, world.site.cluster
+    if account is not None:
+        with phases.phase(f"pulumi up -s {account}", "account"):
+            world.up(account)
     with phases.phase(f"pulumi up -s {cluster}: network, store, roles, fleet, events, scheduler", "up"):
         world.up(cluster)
     story = Story(world, Trials(world))
@@ -110,7 +112,7 @@ def _bill(world: DemoWorld, story: Story) -> list[Check]:
     equal = f"{audit:.2f}" == f"{report['cost_usd']:.2f}"
     return [
         *promises(report, CHECKPOINT_STEPS),
-        waited_in_time(report, story.on_demand_at),
+        waited_in_time(report, story.on_demand_at, world.site),
         *sweep_promises(report, story.trials.shown(), story.trials.max_concurrent),
         Check("an independent sum gives the same bill", equal, f"${audit:.4f} and ${report['cost_usd']:.4f}"),
     ]
@@ -131,7 +133,7 @@ def _report(world: DemoWorld) -> tuple[dict, float]:  # type: ignore[type-arg]
     (world.home / "report.json").write_text(json.dumps(report, indent=2))
     console.print(world.everspot("report", "--as-of", report["as_of"]))
     audit = subprocess.run(  # noqa: S603
-        [sys.executable, ROOT / "tools/audit_bill.py", world.market_log, "--cloud", world.site.cloud,
+        [sys.executable, ROOT / "tools/audit_bill.py", world.market_log, "--cloud", world.site.billed_cloud,
          "--until", report["as_of"], "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
@@ -171,20 +173,23 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--cloud", choices=CLOUDS, default=CLOUDS[0], help="the cloud that the local one is")
     parser.add_argument(
-        "--out", type=Path, help="folder of the report and the logs (default: .everspot/demo, .everspot/demo-gcp)"
+        "--out", type=Path, help="folder of the report and the logs (default: .everspot/demo, .everspot/demo-gcp, …)"
     )
     parser.add_argument(
         "--machines", type=_machines, metavar="{%s}" % ",".join(MACHINES), default=MACHINES[0],  # noqa: UP031
         help="what an instance is: a process, or the image, booted",
     )  # fmt: skip
-    parser.add_argument("--time-scale", type=float, default=12.0, help="seconds of market time in a second")
+    parser.add_argument("--time-scale", type=float, help="seconds of market time in a second (default: 12)")
     parser.add_argument(
         "--limit",
         type=lambda s: timedelta(seconds=float(s)),
         default=timedelta(minutes=30),
         help="seconds for the jobs",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.cloud == "kubernetes" and options.machines != MACHINES[0]:
+        parser.error("--machines: the machines of --cloud kubernetes boot a node, whose pods are processes")
+    return options
 
 
 if __name__ == "__main__":

@@ -6,14 +6,11 @@ from typing import Any
 
 from rich.text import Text
 
+from everspot_local.demo.site import Site
 from everspot_local.demo.trials import NAME as SWEEP
 
 TRIALS = 8
 CENT = 0.01
-MOMENT = timedelta(minutes=2)
-"""How late the scheduler may do what it has said it will do at a moment: market time, ten real seconds."""
-WAITED = timedelta(minutes=10)
-"""The patient job has waited for Spot if its first instance was launched so long after its submission: market time."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +58,20 @@ def promises(report: dict[str, Any], checkpoint_steps: int) -> list[Check]:
     ]
 
 
-def waited_in_time(report: dict[str, Any], until: datetime | None) -> Check:
+def waited_in_time(report: dict[str, Any], until: datetime | None, site: Site) -> Check:
     """Check that in a drought a job waits for Spot, gets on-demand at its last safe moment or sooner, and meets its
     deadline.
 
     Args:
         until: the last safe moment, as the job's owner was told while it waited. Sooner is right where the slack that
             is left is not worth what Spot would save.
+        site: says how long is waiting, and how late is in time.
     """
     job, first = _job(report, "patient"), _first_instance(report, "patient")
     submitted, launched = datetime.fromisoformat(job["submitted_at"]), datetime.fromisoformat(first["launched_at"])
     margin = datetime.fromisoformat(job["deadline_at"]) - datetime.fromisoformat(job["ended_at"])
-    in_time = until is not None and launched <= until + MOMENT and job["deadline_met"]
-    passed = first["market"] == "on-demand" and launched - submitted >= WAITED and in_time
+    in_time = until is not None and launched <= until + site.moment and job["deadline_met"]
+    passed = first["market"] == "on-demand" and launched - submitted >= site.waited and in_time
     minute = timedelta(minutes=1)
     latest = f"{(until - submitted) / minute:.0f}" if until is not None else "?"
     figure = f"{first['market']} after {(launched - submitted) / minute:.0f} min, {latest} at the latest; "

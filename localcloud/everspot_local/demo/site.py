@@ -3,10 +3,11 @@ asked."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib import import_module
 from typing import cast
 
-CLOUDS = ("aws", "gcp")
+CLOUDS = ("aws", "gcp", "kubernetes")
 Environment = Mapping[str, str]
 
 
@@ -17,19 +18,25 @@ class Site:
     Leftovers and launches are read from the cloud's own API, not through the product.
 
     Attributes:
-        account: stack of the account.
+        account: stack of the account; None where an account needs none.
         cluster: stack of the cluster, on top of the account.
-        settings: settings of stacks that are a user's own, by stack.
         dry: pools that fit the patient job; they have no Spot capacity while it waits.
         patient: additions to the patient job's submission, so that it fits no other pools.
         folder: working folder below `.everspot`.
         asked_through: name of the API that answers, for the report.
         launched: returns the instances that the scheduler launched for jobs and that have not ended.
         leftovers: returns every resource that the named cluster could have left behind, by kind and id.
+        settings: settings of stacks that are a user's own, by stack.
+        find_machine: returns the market's machine of an instance.
+        machine_cloud: the cloud whose machines the bill counts, if it is another one.
+        time_scale: seconds of market time in a second.
+        moment: how late the scheduler may do what it has said it will do at a moment: market time.
+        waited: the patient job has waited for Spot if its first instance was launched so long after its submission:
+            market time.
     """
 
     cloud: str
-    account: str
+    account: str | None
     cluster: str
     dry: tuple[str, ...]
     patient: tuple[str, ...]
@@ -38,11 +45,21 @@ class Site:
     launched: Callable[[Environment], list[str]]
     leftovers: Callable[[Environment, str], list[str]]
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    find_machine: Callable[[Environment, str], str] = lambda _, instance_id: instance_id
+    machine_cloud: str | None = None
+    time_scale: float = 12.0
+    moment: timedelta = timedelta(minutes=2)
+    waited: timedelta = timedelta(minutes=10)
 
     @property
-    def stacks(self) -> tuple[str, str]:
-        """Return both stacks in the order in which they come up."""
-        return self.account, self.cluster
+    def stacks(self) -> tuple[str, ...]:
+        """Return the stacks in the order in which they come up."""
+        return (self.cluster,) if self.account is None else (self.account, self.cluster)
+
+    @property
+    def billed_cloud(self) -> str:
+        """Return the cloud whose machines the bill counts."""
+        return self.machine_cloud or self.cloud
 
 
 def load_site(cloud: str) -> Site:

@@ -116,13 +116,13 @@ def sweep(story: Story, job: dict[str, Any]) -> str:
 
 def interrupt(story: Story, job: dict[str, Any]) -> str:
     """Take the job's instance back with its notice."""
-    story.world.local("interrupt", job["owner"])
+    story.world.local("interrupt", story.world.find_machine(job["owner"]))
     return f"{job['owner']} gets its two minutes"
 
 
 def kill(story: Story, job: dict[str, Any]) -> str:
     """End the job's instance immediately, as when its host fails."""
-    story.world.local("interrupt", job["owner"], "--no-notice")
+    story.world.local("interrupt", story.world.find_machine(job["owner"]), "--no-notice")
     return f"{job['owner']} dies at once"
 
 

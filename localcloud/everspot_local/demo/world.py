@@ -127,6 +127,10 @@ class DemoWorld:
         """Return the instances that the scheduler launched for jobs and that have not ended, as the cloud answers."""
         return self.site.launched(self.env)
 
+    def find_machine(self, instance_id: str) -> str:
+        """Return the market's machine of an instance."""
+        return self.site.find_machine(self.env, instance_id)
+
     def leftovers(self) -> list[str]:
         """Return the resources of the cluster that the cloud still has, by kind and id."""
         return self.site.leftovers(self.env, self.cluster)

@@ -20,9 +20,16 @@ class Child:
         command: The program and its arguments.
         log: The file of its output, which is continued.
         environment: Its variables; None for those of this process.
+        folder: In which it runs; None for this process's own.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
         with log.open("ab") as output:
             self._keeper = subprocess.Popen(  # noqa: S603 - programs of the caller
                 [sys.executable, "-I", "-S", keeper.__file__, *command],
@@ -30,6 +37,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 env=environment,
+                cwd=folder,
                 start_new_session=True,
             )
 

@@ -22,6 +22,7 @@ from everspot_local.kubernetes.api import KubeApi, KubeApiError
 from everspot_local.kubernetes.children import Child
 
 LOOPBACK = "127.0.0.1"
+SERVICE_CIDR = "10.96.0.0/24"
 READY_WITHIN = timedelta(minutes=3)
 """Real time. It takes 5 s on an idle machine of two cores, and 11 s on a busy one."""
 CONTROLLERS = (
@@ -32,6 +33,9 @@ CONTROLLERS = (
     "taint-eviction-controller",
     "pod-garbage-collector-controller",
     "disruption-controller",
+    "deployment-controller",
+    "replicaset-controller",
+    "garbage-collector-controller",
 )
 """What the pods of a cluster depend on. The others would only take time."""
 
@@ -193,7 +197,7 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self._account_key}",
             f"--service-account-signing-key-file={self._account_key}",
-            "--service-cluster-ip-range=10.96.0.0/24",
+            f"--service-cluster-ip-range={SERVICE_CIDR}",
             "--profiling=false",
         ]
 

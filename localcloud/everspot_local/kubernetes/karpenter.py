@@ -1,5 +1,6 @@
 """Karpenter on the local AWS: the real program, which `make setup WITH=kubernetes` builds, and what it needs of an
-account: subnets and a security group by their tags, a role for nodes, and a queue of EC2's events.
+account: subnets and a security group by their tags, a role for nodes, a queue of EC2's events, and the EKS cluster
+that the local Kubernetes stands for.
 
 The kinds of events are those of Karpenter's own CloudFormation template ("Getting Started with Karpenter").
 """
@@ -19,7 +20,7 @@ from typing import Any
 import boto3
 
 from everspot_local.kubernetes.children import Child
-from everspot_local.kubernetes.control_plane import LOOPBACK, NotReady
+from everspot_local.kubernetes.control_plane import LOOPBACK, SERVICE_CIDR, NotReady
 
 CLUSTER = "local"
 """The name of the EKS cluster that the local Kubernetes stands for."""
@@ -52,7 +53,7 @@ class KarpenterAccount:
 
 def create_account_parts(environment: Mapping[str, str], zones: list[str]) -> KarpenterAccount:
     """Make them. `environment`: of the account's owner; `zones`: one subnet in each."""
-    clients = {name: _client(environment, name) for name in ("ec2", "iam", "sqs", "events")}
+    clients = {name: _client(environment, name) for name in ("ec2", "iam", "sqs", "events", "eks")}
     group = _create_network(clients["ec2"], zones)
     iam = clients["iam"]
     for service in ("spot", "ec2fleet"):
@@ -62,6 +63,13 @@ def create_account_parts(environment: Mapping[str, str], zones: list[str]) -> Ka
     )
     iam.create_instance_profile(InstanceProfileName=NODE_ROLE)
     iam.add_role_to_instance_profile(InstanceProfileName=NODE_ROLE, RoleName=NODE_ROLE)
+    subnets = clients["ec2"].describe_subnets(Filters=[{"Name": "tag:karpenter.sh/discovery", "Values": [CLUSTER]}])
+    clients["eks"].create_cluster(
+        name=CLUSTER,
+        roleArn=iam.get_role(RoleName=NODE_ROLE)["Role"]["Arn"],
+        resourcesVpcConfig={"subnetIds": [subnet["SubnetId"] for subnet in subnets["Subnets"]]},
+        kubernetesNetworkConfig={"serviceIpv4Cidr": SERVICE_CIDR},
+    )
     return KarpenterAccount(group, NODE_ROLE, _create_queue(clients["sqs"], clients["events"]))
 
 

@@ -2,10 +2,10 @@
 
 It registers the node, renews the node's lease, reports what pods do, and ends a pod with SIGTERM, the pod's grace
 period and SIGKILL. There are no containers, images, networks and mounts: a pod that needs what is not listed in
-`KNOWN`, or a volume of another kind than `emptyDir`, fails with the reason `NotEmulated`. A volume is a folder of the
-pod. Variables name the folders where a mount would be: EVERSPOT_SERVICE_ACCOUNT that of the service account's token,
-and `MOUNTS` those of volumes. While the API server does not answer, pods
-run on, and the ends of pods are reported when it answers again.
+`KNOWN`, or a volume of another kind than `emptyDir` and `configMap`, fails with the reason `NotEmulated`. A volume is a
+folder of the pod. An argument that is a path below a mount becomes the path in the volume's folder. Variables name the
+folders where other mounts would be: EVERSPOT_SERVICE_ACCOUNT that of the service account's token, and `MOUNTS` those of
+volumes. While the API server does not answer, pods run on, and the ends of pods are reported when it answers again.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from everspot_local.kubernetes.api import STRATEGIC, Document, KubeApi, KubeApiError
-from everspot_local.kubernetes.pod_identity import AUDIENCE, pod_variables, read_role
+from everspot_local.kubernetes.pod_identity import AUDIENCE, has_role, pod_variables
 
 BEAT = timedelta(seconds=5)
 WATCH = timedelta(seconds=30)
@@ -32,6 +32,9 @@ PAUSE = timedelta(seconds=1)
 """Real time between two attempts while the API server does not answer."""
 LEASE = timedelta(seconds=40)
 """The duration that a kubelet gives its node's lease (KubeletConfiguration, nodeLeaseDurationSeconds)."""
+RESTART_AFTER = timedelta(seconds=10)
+"""Between the end of a container and its next start, where its pod restarts it. A kubelet doubles it each time
+(Kubernetes, "Pod Lifecycle", Container restarts); here it stays the same."""
 TOKEN_LIFETIME = timedelta(hours=1)
 VERSION = "v1.37.2"
 ACCOUNT_VARIABLE = "EVERSPOT_SERVICE_ACCOUNT"
@@ -50,7 +53,7 @@ KNOWN: dict[str, frozenset[str]] = {
     "container": frozenset(
         {
             # Without a meaning for a process.
-            "image", "imagePullPolicy", "resources", "securityContext", "terminationMessagePath",
+            "image", "imagePullPolicy", "ports", "resources", "securityContext", "terminationMessagePath",
             "terminationMessagePolicy",
             # Heeded.
             "args", "command", "env", "name", "volumeMounts",
@@ -58,6 +61,8 @@ KNOWN: dict[str, frozenset[str]] = {
     ),
 }  # fmt: skip
 """The fields of a pod's spec and of its only container that a pod may have."""
+VOLUMES = frozenset({"emptyDir", "configMap"})
+"""Kinds of volumes that a pod may have."""
 MOUNTS = {"/var/lib/everspot": "EVERSPOT_HOME"}
 """Variables of Everspot's image, by the path that they name there. Where a volume is mounted at that path, the variable
 names the volume's folder."""
@@ -103,9 +108,9 @@ def check_emulated(pod: Document) -> None:
         raise NotEmulated(f"container.{unknown[0]}")
     if not container.get("command"):
         raise NotEmulated("the command of an image: a container names its own")
-    if spec.get("restartPolicy") != "Never":
+    if spec.get("restartPolicy") not in ("Never", "Always"):
         raise NotEmulated(f"restartPolicy {spec.get('restartPolicy')}")
-    if volumes := [v["name"] for v in spec.get("volumes", []) if "emptyDir" not in v and not _is_token(v)]:
+    if volumes := [v["name"] for v in spec.get("volumes", []) if not (VOLUMES & v.keys() or _is_token(v))]:
         raise NotEmulated(f"the volume {volumes[0]}")
     for variable in container.get("env", []):
         _field_path(variable)
@@ -151,6 +156,7 @@ class Kubelet:
         self._pod_identity, self._variables = pod_identity, variables
         self._processes: dict[str, subprocess.Popen[bytes] | None] = {}  # by uid; None once its end is reported
         self._stopping: set[str] = set()
+        self._restarts: dict[str, int] = {}  # by uid
         self._closed = threading.Event()
 
     def register(self) -> None:
@@ -219,8 +225,7 @@ class Kubelet:
             self._start(pod)
 
     def _start(self, pod: Document) -> None:
-        meta, container = pod["metadata"], pod["spec"]["containers"][0]
-        began = _now()
+        meta, began = pod["metadata"], _now()
         folder = self._folder / f"{meta['namespace']}_{meta['name']}"
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -229,10 +234,15 @@ class Kubelet:
         except NotEmulated as error:
             self._fail(pod, "NotEmulated", error, began)
             return
+        self._run(pod, folder, environment, began)
+
+    def _run(self, pod: Document, folder: Path, environment: Mapping[str, str], began: str) -> None:
+        """Start the process of a pod's container, and report that it runs."""
+        container = pod["spec"]["containers"][0]
         try:
             with (folder / "log").open("ab") as log:
                 process = subprocess.Popen(  # noqa: S603
-                    [*container["command"], *container.get("args", [])],
+                    [_localize(each, pod, folder) for each in (*container["command"], *container.get("args", []))],
                     cwd=folder,
                     env=environment,
                     stdin=subprocess.DEVNULL,
@@ -243,9 +253,9 @@ class Kubelet:
         except OSError as error:
             self._fail(pod, "StartError", error, began)
             return
-        self._processes[meta["uid"]] = process
+        self._processes[pod["metadata"]["uid"]] = process
         self._report(pod, "Running", {"running": {"startedAt": began}}, began)
-        threading.Thread(target=self._await, args=(pod, process, began), daemon=True).start()
+        threading.Thread(target=self._await, args=(pod, process, began, folder, environment), daemon=True).start()
 
     def _fail(self, pod: Document, reason: str, error: Exception, began: str) -> None:
         """Report a pod that is not started."""
@@ -254,15 +264,26 @@ class Kubelet:
         terminated = {"exitCode": 128, "reason": reason, "message": str(error), "finishedAt": _now()}
         self._report(pod, "Failed", {"terminated": terminated}, began)
 
-    def _await(self, pod: Document, process: subprocess.Popen[bytes], began: str) -> None:
-        status = process.wait()
+    def _await(
+        self, pod: Document, process: subprocess.Popen[bytes], began: str, folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        """Wait for the end of a pod's container, and report it or start the container again."""
+        uid, status = pod["metadata"]["uid"], process.wait()
         _kill(process)  # what the first process left behind ends with its container
         code = 128 - status if status < 0 else status
         reason = "Completed" if code == 0 else "Error"
         terminated = {"exitCode": code, "reason": reason, "startedAt": began, "finishedAt": _now()}
+        again = pod["spec"]["restartPolicy"] == "Always"
+        if again and uid not in self._stopping and not self._closed.is_set():
+            self._report(pod, "Pending", {"waiting": {"reason": "CrashLoopBackOff"}}, began)
+            self._restarts[uid] = self._restarts.get(uid, 0) + 1
+            self._closed.wait(RESTART_AFTER.total_seconds())
+            if uid not in self._stopping and not self._closed.is_set():
+                self._run(pod, folder, environment, _now())
+                return
         if not self._closed.is_set():
             self._report(pod, "Succeeded" if code == 0 else "Failed", {"terminated": terminated}, began)
-        self._processes[pod["metadata"]["uid"]] = None
+        self._processes[uid] = None
 
     def _stop(self, pod: Document) -> None:
         meta = pod["metadata"]
@@ -298,16 +319,19 @@ class Kubelet:
             "KUBERNETES_SERVICE_PORT": str(server.port),
         }
         volumes = pod["spec"].get("volumes", [])
-        for name in (volume["name"] for volume in volumes if "emptyDir" in volume):
-            place = folder / "volumes" / name
+        for volume in (volume for volume in volumes if not _is_token(volume)):
+            name = volume["name"]
+            place = _volume_folder(folder, name)
             place.mkdir(parents=True, exist_ok=True)
+            if "configMap" in volume:
+                self._write_files(pod, volume["configMap"]["name"], place)
             for mount in container.get("volumeMounts", []):
                 if mount["name"] == name and mount["mountPath"] in MOUNTS:
                     environment[MOUNTS[mount["mountPath"]]] = str(place)
         if any(_is_token(volume) for volume in volumes):
             environment[ACCOUNT_VARIABLE] = str(self._mount_account(pod, folder / "serviceaccount"))
         meta, account = pod["metadata"], pod["spec"]["serviceAccountName"]
-        if self._pod_identity and read_role(self._api, meta["namespace"], account):
+        if self._pod_identity and has_role(self._pod_identity, meta["namespace"], account):
             token = folder / "pod-identity-token"
             token.write_text(self._request_token(pod, AUDIENCE))
             environment |= pod_variables(self._pod_identity, token)
@@ -315,6 +339,12 @@ class Kubelet:
             path = _field_path(variable)
             environment[variable["name"]] = fields[path] if path else str(variable.get("value", ""))
         return environment
+
+    def _write_files(self, pod: Document, config_map: str, folder: Path) -> None:
+        """Write the files of a ConfigMap into a volume's folder."""
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/configmaps/{config_map}"
+        for name, text in self._api.get(path).get("data", {}).items():
+            (folder / name).write_text(text)
 
     def _mount_account(self, pod: Document, folder: Path) -> Path:
         """Write a token of the pod's service account, which is bound to the pod, as a projected volume has it."""
@@ -356,7 +386,7 @@ class Kubelet:
                     "imageID": "",
                     "ready": running,
                     "started": running,
-                    "restartCount": 0,
+                    "restartCount": self._restarts.get(pod["metadata"]["uid"], 0),
                     "state": state,
                 }
             ],
@@ -424,6 +454,19 @@ class Kubelet:
 
 def _pod_path(pod: Document) -> str:
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+
+
+def _volume_folder(folder: Path, volume: str) -> Path:
+    return folder / "volumes" / volume
+
+
+def _localize(argument: str, pod: Document, folder: Path) -> str:
+    """Return an argument, with the folder of a volume in place of the path at which it would be mounted."""
+    for mount in pod["spec"]["containers"][0].get("volumeMounts", []):
+        path = mount["mountPath"]
+        if argument == path or argument.startswith(f"{path}/"):
+            return f"{_volume_folder(folder, mount['name'])}{argument.removeprefix(path)}"
+    return argument
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

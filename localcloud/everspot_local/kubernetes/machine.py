@@ -24,8 +24,8 @@ from everspot_local.kubernetes.kubelet import Kubelet, KubeNode, run_until_termi
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 """The taint with which a node of Karpenter registers. Karpenter takes it off when the node has its labels."""
-AWS = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
-"""Variables by which pods find the services of the local AWS."""
+PASSED = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "EVERSPOT_DATA")
+"""Variables by which pods find the services of the local AWS, and the datasets of this machine."""
 NO_METADATA = "http://127.0.0.1:1"
 """Nobody answers there: with a hop limit of 1 pods do not reach the metadata service of their node."""
 SHARE_OF_MEMORY = 0.925
@@ -65,14 +65,16 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a node until SIGTERM."""
     parser = argparse.ArgumentParser(prog="machine", description="Boots a node whose pods are processes.")
     parser.add_argument("--kubeconfig", type=Path, required=True, help="of an administrator")
+    parser.add_argument("--standing", metavar="NAME", help="the node is no machine of the market, and has this name")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    identity = MachineIdentity.read(os.environ[ENDPOINT_VARIABLE].rstrip("/"))
+    if options.standing:
+        node = describe_standing(options.standing)
+    else:
+        node = describe_node(MachineIdentity.read(os.environ[ENDPOINT_VARIABLE].rstrip("/")))
     pod_identity = options.kubeconfig.with_name(pod_identities.FILE).read_text()
-    variables = {ENDPOINT_VARIABLE: NO_METADATA, **{name: os.environ[name] for name in AWS if name in os.environ}}
-    run_until_terminated(
-        Kubelet(read_api(options.kubeconfig), describe_node(identity), Path.cwd(), pod_identity, variables)
-    )
+    variables = {ENDPOINT_VARIABLE: NO_METADATA, **{name: os.environ[name] for name in PASSED if name in os.environ}}
+    run_until_terminated(Kubelet(read_api(options.kubeconfig), node, Path.cwd(), pod_identity, variables))
 
 
 def read_api(kubeconfig: Path) -> KubeApi:
@@ -80,6 +82,14 @@ def read_api(kubeconfig: Path) -> KubeApi:
     config = json.loads(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     return KubeApi(cluster["server"], user["token"], Path(cluster["certificate-authority"]))
+
+
+def describe_standing(name: str) -> KubeNode:
+    """Return a node for what a Kubernetes cluster runs beside Karpenter's nodes. It has no type and no zone, so that no
+    agent fits it, and costs nothing here."""
+    labels = {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
+    capacity = {"cpu": "2", "memory": "4Gi", "pods": "29", "ephemeral-storage": "20Gi"}
+    return KubeNode(name=name, labels=labels, capacity=capacity, provider_id=f"local:///{name}")
 
 
 def describe_node(identity: MachineIdentity) -> KubeNode:

@@ -1,38 +1,45 @@
 """Stands in for EKS Pod Identity: pods get credentials of the role of their service account.
 
-The associations of EKS are an annotation of the service account here, `ROLE_NOTE`. The agent on each node is one server
-of the loopback address. Sources: Amazon EKS User Guide, "Learn how EKS Pod Identity grants pods access to AWS
-services"; the variables and the token's audience are those of its webhook.
+The agent on each node is one server of the loopback address. It also says which service accounts have a role, as the
+webhook of EKS knows. Sources: Amazon EKS User Guide, "Learn how EKS Pod Identity grants pods access to AWS services";
+the variables and the token's audience are those of the webhook.
 """
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+import urllib.request
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from everspot_local.kubernetes.api import Document, KubeApi, KubeApiError
 
-ROLE_NOTE = "everspot-local/role-arn"
-"""Annotation of a service account with the ARN of its role."""
 AUDIENCE = "pods.eks.amazonaws.com"
 PATH = "/v1/credentials"
+ASSOCIATED = "/v1/associated/"
+"""Begins the path, with namespace and name, that answers whether a service account has a role."""
 FILE = "pod-identity"
 """The file of the local Kubernetes with the URL of the server."""
 _USER = "system:serviceaccount:"
 
 
-Assume = Callable[[str, str, str], Mapping[str, str] | None]
-"""Returns credentials of a role, by its ARN, for the pods of a service account, by its namespace and name; None if the
-role's trust policy does not allow it."""
+class PodRoleSource(Protocol):
+    """The roles of the pods of service accounts, by namespace and name."""
+
+    def find(self, namespace: str, account: str) -> str | None:
+        """Return the ARN of the role; None if there is none."""
+
+    def assume(self, namespace: str, account: str) -> Mapping[str, str] | None:
+        """Return credentials of the role; None if there is none, or its trust policy does not allow it."""
 
 
-def read_role(api: KubeApi, namespace: str, account: str) -> str | None:
-    """Return the ARN of a service account's role; None if it has none."""
-    document = api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}")
-    role = document["metadata"].get("annotations", {}).get(ROLE_NOTE)
-    return str(role) if role else None
+def has_role(url: str, namespace: str, account: str) -> bool:
+    """Return whether a service account has a role. `url`: of the credentials."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    question = f"{url.removesuffix(PATH)}{ASSOCIATED}{namespace}/{account}"
+    with opener.open(question, timeout=10) as answer:
+        return bool(json.load(answer)["associated"])
 
 
 def pod_variables(url: str, token: Path) -> dict[str, str]:
@@ -45,28 +52,32 @@ class PodIdentity:
 
     Args:
         api: An administrator's way to the API server.
-        assume: For credentials of roles.
+        roles: The roles of service accounts.
     """
 
-    def __init__(self, api: KubeApi, assume: Assume) -> None:
-        def answer(token: str) -> tuple[int, Mapping[str, Any]]:
+    def __init__(self, api: KubeApi, roles: PodRoleSource) -> None:
+        def answer(path: str, token: str) -> tuple[int, Mapping[str, Any]]:
+            if path.startswith(ASSOCIATED):
+                namespace, _, name = path.removeprefix(ASSOCIATED).partition("/")
+                return 200, {"associated": roles.find(namespace, name) is not None}
+            if path != PATH:
+                return 404, {"message": path}
             account = read_account(api, token)
-            role = read_role(api, *account) if account else None
-            if account is None or role is None:
+            if account is None or roles.find(*account) is None:
                 return 403, {"message": "the token is not of a service account with a role"}
-            credentials = assume(role, *account)
+            credentials = roles.assume(*account)
             if credentials is None:
-                return 403, {"message": f"{role} does not trust the pods of {'/'.join(account)}"}
+                return 403, {"message": f"{roles.find(*account)} does not trust the pods of {'/'.join(account)}"}
             return 200, credentials
 
         class CredentialsHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 try:
-                    status, document = answer(self.headers.get("Authorization", ""))
+                    status, document = answer(self.path, self.headers.get("Authorization", ""))
                 except (OSError, KubeApiError) as error:
                     status, document = 500, {"message": str(error)}
                 body = json.dumps(document).encode()
-                self.send_response(status if self.path == PATH else 404)
+                self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -5,6 +5,8 @@ from pathlib import Path
 
 PROGRAM, KARPENTER, DEFINITIONS = "control-plane", "karpenter", "definitions"
 """What set-up makes in the folder of programs."""
+STANDING = "standing"
+"""The name of the node that the Kubernetes cluster has beside Karpenter's."""
 
 
 def have_programs(folder: Path) -> bool:
@@ -15,3 +17,8 @@ def have_programs(folder: Path) -> bool:
 def node_command(folder: Path) -> tuple[str, ...]:
     """Return what the machines of the nodes run. `folder`: of the running Kubernetes."""
     return (sys.executable, "-m", "everspot_local.kubernetes.machine", "--kubeconfig", str(folder / "kubeconfig"))
+
+
+def standing_command(folder: Path) -> tuple[str, ...]:
+    """Return the program of the node that the Kubernetes cluster has beside Karpenter's."""
+    return (*node_command(folder), "--standing", STANDING)

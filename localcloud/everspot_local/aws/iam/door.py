@@ -44,6 +44,7 @@ CODES = {
     "ssm": "AccessDeniedException",
     "resourcegroupstaggingapi": "AccessDeniedException",
     "events": "AccessDeniedException",
+    "eks": "AccessDeniedException",
     "kms": "AccessDeniedException",
     "ce": "AccessDeniedException",
     "budgets": "AccessDeniedException",

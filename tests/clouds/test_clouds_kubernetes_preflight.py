@@ -248,6 +248,26 @@ def test_preflight_without_a_way_to_the_api_server_says_so_once(
 
 
 @needs_plane
+@pytest.mark.parametrize("by", ["context", "version"])
+def test_a_gke_cluster_is_refused_once_with_what_to_use(
+    deployer: Place, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    plan, context = plan_of(SETTINGS.read_text()), "gke_my-project_us-central1_research"
+    if by == "context":
+        plan = replace(plan, context=context)
+    else:  # there is no GKE here, whose API server says so
+        read = KubernetesClient.read
+        gke = {"/version": {"gitVersion": "v1.35.0-gke.1171000"}}
+        monkeypatch.setattr(
+            KubernetesClient, "read", lambda self, path, *more: gke.get(path) or read(self, path, *more)
+        )
+    failed = [check for check in preflight.deployer_checks(plan, SystemClock()) if "GKE" in check.detail]
+    assert [(check.name, check.verdict) for check in failed] == [("kubernetes", Verdict.FAIL)]
+    assert failed[0].detail.startswith(context if by == "context" else deployer.api.server)
+    assert "cloud: gcp" in failed[0].fix
+
+
+@needs_plane
 def test_the_rights_that_a_deployer_lacks_are_named(deployer: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")  # as the scheduler's service account
     checks = preflight.deployer_checks(plan_of(SETTINGS.read_text()), SystemClock())

@@ -193,6 +193,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_a_gke_cluster_is_refused_with_what_to_use() -> None:
+    with pytest.raises(pulumi.InputPropertiesError) as refused:
+        check_pool(NAME, pool_args(context="gke_my-project_us-central1_research"))  # type: ignore[arg-type]
+    (line,) = [line for line in str(refused.value).splitlines() if "context" in line]
+    assert "is a GKE cluster" in line and "cloud: gcp" in line
+    check_pool(NAME, pool_args(context="research"))  # type: ignore[arg-type]
+
+
 def test_one_error_names_each_contradiction() -> None:
     args = pool_args(**{key: value for changed, _ in WRONG.values() for key, value in changed.items()})
     args["nodes"] = {"role": "arn:aws:iam::1:role/x", "ami_alias": "al2023", "subnet_tags": {}, "volume_gib": 1,

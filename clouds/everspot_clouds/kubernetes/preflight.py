@@ -16,7 +16,7 @@ from everspot_clouds.aws.checks import account_checks, client_missing
 from everspot_clouds.aws.checks import client as aws_client
 from everspot_clouds.aws.checks import guarded as aws_guarded
 from everspot_clouds.kubernetes.requirements import guarded, requirement_checks, rights_check
-from everspot_clouds.kubernetes.rules import CLUSTER_LABEL
+from everspot_clouds.kubernetes.rules import CLUSTER_LABEL, GKE, GKE_CONTEXT, GKE_VERSION
 
 if TYPE_CHECKING:
     from everspot_clouds.kubernetes.client import KubernetesClient
@@ -45,6 +45,8 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
     """Check credentials first, and the rest only if they work."""
     from everspot_clouds.kubernetes.checks import open_client
 
+    if plan.context.startswith(GKE_CONTEXT):
+        return [_refuse_gke(plan.context)]
     if (checks := client_missing()) is not None:
         return checks
     checks = account_checks(plan.manifest.region, plan.manifest, plan.catalogue, clock)
@@ -69,8 +71,16 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
 
 
 def _version(client: "KubernetesClient") -> Check:
-    detail = f"{client.server} answers, Kubernetes {client.read('/version')['gitVersion']}"
+    version = str(client.read("/version")["gitVersion"])
+    if GKE_VERSION in version:
+        return _refuse_gke(client.server)
+    detail = f"{client.server} answers, Kubernetes {version}"
     return Check("credentials", "kubernetes", Verdict.OK, detail)
+
+
+def _refuse_gke(name: str) -> Check:
+    fix = "name an EKS cluster that has Karpenter (eksCluster, context), or use cloud: gcp"
+    return Check("credentials", "kubernetes", Verdict.FAIL, f"{name} {GKE}", fix)
 
 
 def _eks(eks: Any, plan: PreflightPlan, client: "KubernetesClient") -> list[Check]:

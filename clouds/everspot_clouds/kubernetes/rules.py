@@ -3,6 +3,7 @@
 Each figure has its source. Nothing here needs a client, so that a Pulumi program may take it.
 """
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -38,6 +39,19 @@ AGENT_TAINT = "everspot/agents"
 
 GPU = "nvidia.com/gpu"
 """The resource of NVIDIA's device plugin. It is requested by a limit (Kubernetes, "Schedule GPUs")."""
+
+EKS_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
+"""Names of EKS clusters (Amazon EKS API Reference, CreateCluster)."""
+
+GKE_CONTEXT = "gke_"
+"""How gcloud begins the names of GKE's contexts: `gke_PROJECT_LOCATION_NAME` (GKE, "Install kubectl and configure
+cluster access")."""
+
+GKE_VERSION = "-gke."
+"""In the version of GKE's API servers, such as v1.35.0-gke.1171000 (GKE, "GKE versioning and support")."""
+
+GKE = "is a GKE cluster, and nodes come from Karpenter on EKS alone: for Google Cloud use `cloud: gcp`"
+"""Why a GKE cluster is refused; what is missing is in docs/guide/kubernetes.md."""
 
 DEFAULT_GRACE = timedelta(seconds=30)
 """Between SIGTERM and SIGKILL of a pod without `terminationGracePeriodSeconds` (Kubernetes, "Pod Lifecycle")."""

@@ -9,6 +9,7 @@ from everspot_clouds.aws.fleet import Ec2Capacity
 from everspot_clouds.aws.gpus import FAMILIES
 from everspot_clouds.aws.network import zone_problems
 from everspot_clouds.aws.tags import ZONE
+from everspot_clouds.kubernetes import rules
 from everspot_core.capacity.catalogue import zone_region
 from everspot_core.cluster.manifest import METRICS_PORT
 from everspot_core.validation.bounds import check_values, sound_numbers
@@ -33,7 +34,6 @@ from everspot.parts import inputs
 _VOLUME_BOUNDS = (20, 16384)
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as Kubernetes demands of namespaces
 _SYSTEM = ("default", "kube-system", "kube-public", "kube-node-lease", "karpenter")
-_EKS_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")  # Amazon EKS API Reference, CreateCluster
 _IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
 _ALIAS = re.compile(r"(al2023|bottlerocket)@.+")
 """Karpenter's other families are Windows, and Amazon Linux 2, which is not maintained any more."""
@@ -108,8 +108,10 @@ def pool_problems(problems: Problems, name: str, args: AwsKubernetesPoolArgs) ->
 def _check_place(problems: Problems, name: str, args: AwsKubernetesPoolArgs) -> None:
     """Add the mistakes in the Kubernetes cluster, the namespace and the image."""
     eks, namespace, image = args["eks_cluster"], choose_namespace(name, args), args["image"]
-    problems.need(bool(_EKS_NAME.fullmatch(eks)), "eksCluster", f"{shown(eks)} is no name of an EKS cluster")
+    problems.need(bool(rules.EKS_NAME.fullmatch(eks)), "eksCluster", f"{shown(eks)} is no name of an EKS cluster")
     problems.need(args.get("context", " ") != "", "context", "is empty; leave it out for the cluster's own endpoint")
+    context = args.get("context", "")
+    problems.need(not context.startswith(rules.GKE_CONTEXT), "context", f"{shown(context)} {rules.GKE}")
     fits = bool(_NAMESPACE.fullmatch(namespace))
     problems.need(fits, "namespace", f"{shown(namespace)} has to be lower-case letters, digits and dashes, at most 63")
     own = f"{namespace} has other things in it: the cluster needs a namespace of its own"

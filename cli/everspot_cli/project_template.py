@@ -17,7 +17,7 @@ PACKAGED = Path(__file__).parent / "project"
 """The files that are the same in every project."""
 
 IGNORED = (".venv/", ".state/", "__pycache__/", "bootstrap.json", "reports/")
-EXTRAS = "cli,components-{cloud},policy,review"
+EXTRAS = "cli,{components},policy,review"
 """The cloud's own components alone: of every SDK in a program's environment the engine fetches the plugin."""
 
 USUAL_TEAM = "[ml-platform]"
@@ -49,10 +49,10 @@ class SetupCost:
     unpriced: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-def render_files(cloud: str, starter: CloudStarter, answers: ProjectAnswers) -> dict[str, str]:
+def render_files(starter: CloudStarter, answers: ProjectAnswers) -> dict[str, str]:
     """Return the texts of a project's files by path, without SETUP.md."""
     files = {"Pulumi.yaml": _read_packaged("Pulumi.yaml")}
-    files["requirements.txt"] = _requirements(EXTRAS.format(cloud=cloud))
+    files["requirements.txt"] = _requirements(EXTRAS.format(components=starter.extras))
     files[".gitignore"] = "".join(f"{line}\n" for line in IGNORED)
     for path in sorted((PACKAGED / "program").glob("*.py.txt")):
         files[f"stacks/{path.name.removesuffix('.txt')}"] = path.read_text(encoding="utf-8")

@@ -117,8 +117,8 @@ def starter(cloud: str) -> "CloudStarter":
     Raises:
         UnknownCloud: if nothing can be declared there.
     """
-    if cloud not in REVIEWABLE:
-        raise UnknownCloud(f"{cloud!r} is no cloud for projects; choose one of {', '.join(REVIEWABLE)}")
+    if cloud not in DEPLOYABLE:
+        raise UnknownCloud(f"{cloud!r} is no cloud for projects; choose one of {', '.join(DEPLOYABLE)}")
     return cast("CloudStarter", import_module(f"everspot_clouds.{cloud}.project_setup").STARTER)
 
 

@@ -15,6 +15,8 @@ from tests.cli.conftest import everspot
 ROOT = Path(__file__).parents[2]
 AWS = {"cloud": "aws", "account": "123456789012", "region": "us-east-2", "team": "vision", "repository": "Org/fleets"}
 GCP = {**AWS, "cloud": "gcp", "account": "my-project", "region": "us-central1"}
+KUBERNETES = {**AWS, "cloud": "kubernetes", "account": "123456789012/research"}
+CLOUDS = pytest.mark.parametrize("answers", [AWS, GCP, KUBERNETES], ids=["aws", "gcp", "kubernetes"])
 
 
 def options(answers: dict[str, str]) -> list[str]:
@@ -32,7 +34,7 @@ def test_what_it_writes_is_what_this_repository_runs():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("answers", [AWS, GCP], ids=["aws", "gcp"])
+@CLOUDS
 def test_a_project_has_settings_program_workflows_and_the_order_of_commands(tmp_path: Path, answers: dict[str, str]):
     result = begun(tmp_path, answers, "--repository-ids", "11,22")
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
@@ -60,7 +62,7 @@ def test_a_project_has_settings_program_workflows_and_the_order_of_commands(tmp_
     )
 
 
-@pytest.mark.parametrize("answers", [AWS, GCP], ids=["aws", "gcp"])
+@CLOUDS
 def test_the_review_of_files_finds_nothing_wrong_with_what_was_written(tmp_path: Path, answers: dict[str, str]):
     begun(tmp_path, answers)
     author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
@@ -104,6 +106,31 @@ def test_googles_services_get_their_own_accounts_once_they_are_on_and_before_the
     assert max(identity_lines) < next(n for n, line in enumerate(commands) if "gh pr create" in line)
 
 
+def test_a_project_of_an_eks_cluster_names_it_everywhere_and_lets_the_jobs_in(tmp_path: Path):
+    steps = {step["title"]: step["commands"] for step in begun(tmp_path, KUBERNETES)["steps"]}
+    config = {
+        path.name.split(".")[1]: yaml.safe_load(path.read_text())["config"]
+        for path in (tmp_path / "stacks").glob("Pulumi.*.yaml")
+    }
+    assert config["bootstrap"]["everspot:bootstrap"]["eksClusters"] == ["research"]
+    for name in ("dev", "prod"):
+        cluster = config[name]["everspot:cluster"]
+        assert (cluster["cloud"], cluster["eksCluster"]) == ("kubernetes", "research")
+        assert cluster["nodes"]["subnetTags"] == {"karpenter.sh/discovery": "research"}
+        assert cluster["image"].startswith("123456789012.dkr.ecr.us-east-2.amazonaws.com/everspot@sha256:")
+    access = " ".join(steps["Access to the Kubernetes cluster"])
+    for part in ("preview", "drift", "deploy"):
+        assert f"--principal-arn arn:aws:iam::123456789012:role/everspot-bootstrap-{part}" in access
+    titles = list(steps)
+    assert titles.index("Bootstrap") < titles.index("Access to the Kubernetes cluster") < titles.index("Publish")
+    assert "components-aws,kubernetes" in (tmp_path / "requirements.txt").read_text()
+    done = everspot("init", str(tmp_path), *options({**KUBERNETES, "account": "123456789012"}), "--yes")
+    assert done.code == 2 and "123456789012/research" in done.err
+    words = options({"cloud": "kubernetes", "region": "us-east-2", "team": "vision"})
+    added = everspot("init", str(ROOT), "--add", *words, "--yes")
+    assert (added.code, "--add writes no cluster of kubernetes" in added.err) == (2, True)
+
+
 def test_the_ids_are_asked_of_the_forge_where_they_are_not_known(tmp_path: Path):
     titles = [step["title"] for step in begun(tmp_path, AWS)["steps"]]
     assert "Name the repository for good" in titles
@@ -119,7 +146,7 @@ def test_all_that_is_wrong_is_told_at_once_and_nothing_is_written(tmp_path: Path
     assert (done.code, sorted(fields)) == (2, ["account", "region", "repository", "repository-ids", "team"])
     assert not (tmp_path / "new").exists()
     done = everspot("init", str(tmp_path / "new"), *options({**bad, "cloud": "azure"}), "--yes")
-    assert done.code == 2 and "there is aws, gcp" in done.err
+    assert done.code == 2 and "choose one of aws, gcp, kubernetes" in done.err
     done = everspot("init", str(tmp_path / "new"), *options({**GCP, "team": "Vision", "account": "UP"}), "--yes")
     assert done.code == 2 and "becomes a label" in done.err and "project's id" in done.err
 
@@ -158,7 +185,7 @@ def test_an_answer_is_judged_as_it_is_given_and_asked_again(tmp_path: Path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (
-        "'azure' is no cloud for projects; choose one of aws, gcp" in done.stderr
+        "'azure' is no cloud for projects; choose one of aws, gcp, kubernetes" in done.stderr
         and "(there is us-east1, us-east4, us-east5)" in done.stderr
     )
     assert done.stderr.count("Which project") == 2 and "becomes a label" in done.stderr
@@ -171,7 +198,7 @@ def test_a_wrong_option_is_refused_before_any_question(tmp_path: Path):
         input="", capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path,
     )  # fmt: skip
     assert (done.returncode, "Which" in done.stderr) == (2, False)
-    assert "there is aws, gcp" in done.stderr
+    assert "choose one of aws, gcp, kubernetes" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -198,7 +225,7 @@ def test_an_input_that_ends_names_the_options_that_are_missing(tmp_path: Path):
     assert "missing: --region, --team, --repository" in done.stderr
 
 
-@pytest.mark.parametrize("answers", [AWS, GCP], ids=["aws", "gcp"])
+@CLOUDS
 def test_the_commands_can_be_pasted_and_the_environment_is_closed_before_anything_is_pushed(
     tmp_path: Path, answers: dict[str, str]
 ):
@@ -234,9 +261,9 @@ def test_files_that_are_there_are_named_and_overwritten_only_by_force(tmp_path: 
 
 def test_every_cloud_is_checked_by_its_own_rules():
     from everspot_clouds.base.project_setup import ProjectAnswers
-    from everspot_clouds.registry import REVIEWABLE, starter
+    from everspot_clouds.registry import DEPLOYABLE, starter
 
-    for cloud in REVIEWABLE:
+    for cloud in DEPLOYABLE:
         problems = Problems()
         starter(cloud).check(problems, ProjectAnswers("", "", "", "o/n"))
         assert {problem.path for problem in problems.collected} >= {"account", "region"}

@@ -13,7 +13,7 @@ import yaml
 from e2e_helpers import PROGRAMS, everspot
 from e2e_kubernetes import LACKS_PROGRAMS, MISSING, NAMESPACE, KubernetesLive
 from everspot_core.capacity.market import Market
-from everspot_core.jobs.records import Event, EventKind, JobState
+from everspot_core.jobs.records import Event, EventKind, JobState, Role
 
 pytestmark = [
     pytest.mark.nightly,
@@ -162,3 +162,8 @@ def test_the_bill_is_what_the_market_charged_for_the_nodes(live: KubernetesLive)
     )  # fmt: skip
     charged = json.loads(audit.stdout)["total_usd"]
     assert charged > 0 and f"{report['cost_usd']:.4f}" == f"{charged:.4f}"
+    assert not any("no node is recorded" in note for note in report["notes"])
+    nodes = {name for name, launch in live.store.launches.scan().items() if launch.value.role is Role.NODE}
+    assert nodes == set(live.machines()) == {instance["instance_id"] for instance in report["instances"]}
+    kinds = {row["kind"]: row["cost_usd"] for row in json.loads(everspot("cost", "audit", "--json"))["kinds"]}
+    assert min(kinds["boot"], kinds["work"], kinds["drain"]) > 0

@@ -1,7 +1,8 @@
 """The real engine declares a cluster inside a real Kubernetes control plane, its buckets and roles in the local AWS."""
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import yaml
 from conftest import Rig, copied, running
 from everspot_core.cluster.manifest import Manifest
 from everspot_local.kubernetes.control_plane import ControlPlane
+
+from tests.cli.conftest import everspot
 
 pytestmark = pytest.mark.engine
 TOOLCHAIN = Path(__file__).resolve().parents[2] / ".everspot/toolchain"
@@ -78,6 +81,33 @@ def test_a_cluster_is_declared_and_changed(kubernetes: Rig, plane: ControlPlane)
     changed = kubernetes.up(STACK, *excluded, "--exclude-dependents")
     assert changed.changes[f"{NAME}-node-pool"] == "update"
     assert objects(plane, "/apis/karpenter.sh/v1/nodepools")[NAME]["spec"]["limits"] == {"nodes": 5}
+
+
+def test_a_project_of_init_is_previewed(
+    plane: ControlPlane, tmp_path: Path, on_local_cloud: Callable[..., Any]
+) -> None:
+    """With a context of the kubeconfig, because the local EKS gives out no tokens."""
+    words = {"cloud": "kubernetes", "account": "123456789012/research", "region": "us-east-2", "team": "vision",
+             "repository": "Org/fleets"}  # fmt: skip
+    options = [argument for name, value in words.items() for argument in (f"--{name}", value)]
+    begun = everspot("init", str(tmp_path), *options, "--yes", "--json")
+    assert begun.code == 0, begun.err
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    own = {"aws:s3UsePathStyle": "true", "aws:skipCredentialsValidation": "true"}
+    for stack in ("dev", "prod"):
+        file = tmp_path / "stacks" / f"Pulumi.{stack}.yaml"
+        config = yaml.safe_load(file.read_text())["config"] | own
+        config["everspot:cluster"] |= {"context": "local", "guardJobs": False}
+        file.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
+    with on_local_cloud(tmp_path, "aws", "--region", "us-east-2") as rig:
+        rig.env["KUBECONFIG"] = str(plane.kubeconfig)
+        for stack in ("dev", "prod"):
+            preview = rig.preview(stack)
+            assert set(preview.changes.values()) == {"create"}
+            assert {f"everspot-{stack}-{part}" for part in ("namespace", "node-pool", "scheduler")} <= set(
+                preview.changes
+            )
+            assert "its job 90 s of them to write a checkpoint" in preview.output
 
 
 def read_manifest(rig: Rig) -> Manifest:

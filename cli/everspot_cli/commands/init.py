@@ -8,7 +8,7 @@ import typer
 from everspot_clouds.base.project_setup import REPOSITORY, REPOSITORY_ID, TEAM, CloudStarter, ProjectAnswers
 from everspot_clouds.naming import catalogue_types
 from everspot_clouds.price_files import FOLDER, BadPriceFile, file_name, project_prices, read_tables, render_table
-from everspot_clouds.registry import REVIEWABLE, starter
+from everspot_clouds.registry import DEPLOYABLE, starter
 from everspot_core.capacity.price_table import PriceTable
 from everspot_core.validation.model_errors import legible
 from everspot_core.validation.problems import Problem, Problems, shown
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def init(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder of the project.")] = Path(),
-    cloud: Annotated[str | None, typer.Option("--cloud", help=f"The cloud: {', '.join(REVIEWABLE)}.")] = None,
+    cloud: Annotated[str | None, typer.Option("--cloud", help=f"The cloud: {', '.join(DEPLOYABLE)}.")] = None,
     account: Annotated[str | None, typer.Option("--account", help="The account's number, or the project's id.")] = None,
     region: Annotated[
         str | None, typer.Option("--region", help="The region of the state and of both clusters.")
@@ -76,9 +76,9 @@ def init(
         return
     words = _collect_answers(options, unlisted_region, interactive=interactive)
     chosen, answers = _parse_answers(words, repository_ids, unlisted_region)
-    table, present = _price_table(session, folder, words["cloud"], answers.region, force=force)
+    table, present = _price_table(session, folder, chosen.price_cloud, answers.region, force=force)
     with project_prices([] if table is None else [table]):
-        files = project_template.render_files(words["cloud"], chosen, answers)
+        files = project_template.render_files(chosen, answers)
         steps = chosen.steps(answers)
         costs = project_template.estimate_costs(steps, files)
     files[PAGE] = project_template.page(answers, steps, costs)
@@ -104,6 +104,9 @@ def _add(session: Session, folder: Path, words: dict[str, str], unlisted: bool, 
     """
     program = added_cluster.program_folder(folder)
     chosen, answers = _parse_answers(words, None, unlisted)
+    if not chosen.adds:
+        message = f"--add writes no cluster of {words['cloud']}"
+        raise CliError(message, Exit.USAGE, hint="leave out --add to begin a project with one")
     files = {f"{added_cluster.MODULE}.py": added_cluster.render_module(words["cloud"], chosen, answers)}
     written = _write(program, files, force=force)
     steps = added_cluster.next_steps(words["cloud"], program)
@@ -184,9 +187,9 @@ def _unanswered_error(names: list[str], hint: str) -> CliError:
 
 def _question(name: str, cloud: str) -> tuple[str, str | None]:
     """Return the question for an answer, and the proposed answer."""
-    cloud_starter = starter(cloud) if cloud in REVIEWABLE else None
+    cloud_starter = starter(cloud) if cloud in DEPLOYABLE else None
     questions = {
-        "cloud": (f"Cloud ({', '.join(REVIEWABLE)})", None),
+        "cloud": (f"Cloud ({', '.join(DEPLOYABLE)})", None),
         "account": (f"Which {cloud_starter.account if cloud_starter else 'account'}", None),
         "region": ("Region", cloud_starter.usual_region if cloud_starter else None),
         "team": ("Team that pays", "ml-platform"),
@@ -218,7 +221,7 @@ def _faults(words: dict[str, str], ids: str | None, unlisted: bool) -> list[Prob
     problems, answers = Problems(), _answers(words, ids, unlisted)
     cloud = words.get("cloud", "")
     cloud_supported = problems.need(
-        cloud in REVIEWABLE, "cloud", f"{shown(cloud)} is no cloud for projects; choose one of {', '.join(REVIEWABLE)}"
+        cloud in DEPLOYABLE, "cloud", f"{shown(cloud)} is no cloud for projects; choose one of {', '.join(DEPLOYABLE)}"
     )
     message = f"{shown(answers.team)} has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
     problems.need(bool(TEAM.fullmatch(answers.team)), "team", message)

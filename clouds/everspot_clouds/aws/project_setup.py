@@ -100,6 +100,7 @@ class AwsStarter:
 
     account = "account (12 digits)"
     usual_region = "us-east-2"
+    extras, price_cloud, adds = "components-aws", "aws", True
 
     def check(self, problems: Problems, answers: ProjectAnswers) -> None:
         """Add a problem for each mistake in account, region and team."""

@@ -84,11 +84,25 @@ def filled(answers: ProjectAnswers, texts: Mapping[str, str], **words: str) -> d
 
 
 class CloudStarter(Protocol):
-    """One cloud's part in a new project. `account`: the cloud's word for an account, with its form."""
+    """One cloud's part in a new project. `account`: the cloud's word for an account, with its form; `extras`: of the
+    package, for the program's environment; `price_cloud`: whose price lists count; `adds`: whether a cluster can be
+    added to a project that is there."""
 
     @property
     def account(self) -> str:
         """The cloud's word for an account, for the question."""
+
+    @property
+    def extras(self) -> str:
+        """The extras with the components and clients of the cloud."""
+
+    @property
+    def price_cloud(self) -> str:
+        """The cloud whose price lists count."""
+
+    @property
+    def adds(self) -> bool:
+        """Whether a cluster can be added to a project that is there."""
 
     @property
     def usual_region(self) -> str:

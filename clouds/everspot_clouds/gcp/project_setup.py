@@ -116,6 +116,7 @@ class GcpStarter:
 
     account = "project (its id)"
     usual_region = "us-central1"
+    extras, price_cloud, adds = "components-gcp", "gcp", True
 
     def check(self, problems: Problems, answers: ProjectAnswers) -> None:
         """Add a problem for each mistake in project, region and team."""

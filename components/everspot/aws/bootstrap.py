@@ -5,6 +5,7 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.rules import STATE_ALIAS
+from everspot_clouds.kubernetes.rules import EKS_NAME
 from everspot_core.validation.bounds import check_values
 from everspot_core.validation.problems import Problems, shown
 from pulumi_aws import iam, kms
@@ -52,6 +53,9 @@ class AwsBootstrapArgs(TypedDict):
     image_parameter_arns: NotRequired[list[str]]
     """ARNs of the SSM parameters that clusters name in `imageParameter`, besides those under /everspot/image/: the
     roles of the repository's jobs may read no others. Default: none."""
+    eks_clusters: NotRequired[list[str]]
+    """Names of the EKS clusters in which the repository's jobs may declare clusters; each has to give their roles
+    access as well. Default: none."""
     spending: NotRequired[AwsSpendingArgs]
     """Budgets, unusual costs, and the tags that the bill is split by. Default: nothing is watched."""
 
@@ -153,7 +157,7 @@ class AwsBootstrap(pulumi.ComponentResource):
             tags=self._args["tags"],
             opts=self._child,
         )
-        for suffix, document in bootstrap_policies.documents(part).items():
+        for suffix, document in bootstrap_policies.documents(part, self._args.get("eks_clusters", [])).items():
             policy = self._policy(f"{part.value}-{suffix}", document)
             attached = f"{self._name}-{part.value}-{suffix}-attached"
             iam.RolePolicyAttachment(attached, role=role.name, policy_arn=policy.arn, opts=self._child)
@@ -185,6 +189,7 @@ def _existing_resources(args: AwsBootstrapArgs) -> dict[str, Any]:
         "buckets": tuple(args.get("bucket_arns", [])),
         "secrets": None if secrets is None else tuple(secrets),
         "images": tuple(args.get("image_parameter_arns", [])),
+        "eks_clusters": tuple(args.get("eks_clusters", [])),
     }
 
 
@@ -212,10 +217,14 @@ def bootstrap_problems(problems: Problems, args: AwsBootstrapArgs) -> None:
     arns.check_secrets(problems, args.get("secret_arns", []))
     arns.check_arns(problems, "imageParameterArns", args.get("image_parameter_arns", []), "ssm", "parameter/")
     place = BootstrapPlace("aws", "0" * 12, "n" * 57, "", "b" * 76, "k" * 90, **_existing_resources(args))
-    documents = (bootstrap_policies.boundary, *bootstrap_policies.documents(ReviewPart.DEPLOY).values())
+    for index, name in enumerate(args.get("eks_clusters", [])):
+        fits = bool(EKS_NAME.fullmatch(name))
+        problems.need(fits, f"eksClusters[{index}]", f"{shown(name)} is no name of an EKS cluster")
+    written = bootstrap_policies.documents(ReviewPart.DEPLOY, args.get("eks_clusters", []))
+    documents = (bootstrap_policies.boundary, *written.values())
     room = POLICY_AT_MOST - max(len(_text(document(place))) for document in documents)
     reason = f"{-room} characters too many are named for one policy of IAM: name several by an ARN that ends in *"
-    problems.need(room >= 0, "secretArns, bucketArns, keyArns, imageParameterArns", reason)
+    problems.need(room >= 0, "secretArns, bucketArns, keyArns, imageParameterArns, eksClusters", reason)
     arns.check_arn(problems, args, "oidc_provider_arn", "iam", "oidc-provider/")
     bucket = args.get("state_bucket")
     reason = f"{shown(bucket)} has to be 3 to 63 lower-case letters, digits and dashes"

@@ -22,6 +22,8 @@ CONTROL = "arn:{partition}:s3:::everspot-*-store-control-*"
 """The control buckets of clusters. A preview asks them for running jobs, and a refresh for `cluster.json`."""
 
 PASSED_TO = ("ec2.amazonaws.com",)
+PODS = "pods.eks.amazonaws.com"
+"""Takes the roles of pods (Amazon EKS User Guide, "Assign an IAM role to a Kubernetes service account")."""
 LINKED = tuple(service for service, _ in (FLEET_ROLE, SPOT_ROLE, SCALING_ROLE))
 
 OWN = {f"aws:ResourceTag/{CLUSTER_TAG}": CLUSTERS}
@@ -54,6 +56,12 @@ KEYS = (
 )
 """What a role of a cluster is ever allowed on what it may name: its buckets, further ones, secrets, keys."""
 
+EKS_READS = ("eks:DescribeCluster", "eks:DescribePodIdentityAssociation", "eks:ListPodIdentityAssociations")
+EKS_WRITES = (
+    *("eks:CreatePodIdentityAssociation", "eks:DeletePodIdentityAssociation", "eks:UpdatePodIdentityAssociation"),
+    *("eks:TagResource", "eks:UntagResource"),
+)
+
 STATE_READ, STATE_WRITE = ("s3:GetObject",), ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 KEY_USE = {
     ReviewPart.PREVIEW: ("kms:Decrypt",),
@@ -68,7 +76,8 @@ class BootstrapPlace:
     """The account and the names of the identities. `bucket`, `key`: ARNs of the state's; `name`: how the names of the
     bootstrap's own roles and policies begin; `stack`: the bootstrap's own stack; `keys`: ARNs of clusters' customer
     keys; `buckets`: of further buckets that jobs read; `secrets`: of what jobs may read, None for names that begin with
-    `everspot`; `images`: of parameters with ids of images, besides those under `/everspot/image/`."""
+    `everspot`; `images`: of parameters with ids of images, besides those under `/everspot/image/`; `eks_clusters`: the
+    names of EKS clusters in which clusters are declared."""
 
     partition: str
     account: str
@@ -80,6 +89,7 @@ class BootstrapPlace:
     buckets: tuple[str, ...] = ()
     secrets: tuple[str, ...] | None = None
     images: tuple[str, ...] = ()
+    eks_clusters: tuple[str, ...] = ()
 
     def iam(self, resource: str) -> str:
         """Return the ARN of something of IAM in this account."""
@@ -225,6 +235,25 @@ def identities(place: BootstrapPlace) -> Document:
     return document(statements)
 
 
+def kubernetes(place: BootstrapPlace, part: ReviewPart) -> Document:
+    """Return the permissions of a part on the EKS clusters that the bootstrap names: to find them, and for a deployment
+    to associate clusters' roles with service accounts (Service Authorization Reference, Amazon EKS). What a part may do
+    inside is the Kubernetes cluster's to say."""
+    named = [
+        place.build_arn("eks", f"{kind}/{name}{end}")
+        for name in place.eks_clusters
+        for kind, end in (("cluster", ""), ("podidentityassociation", "/*"))
+    ]
+    statements = [allow("LookAtKubernetes", list(EKS_READS), named)]
+    if part is ReviewPart.DEPLOY:
+        passed = {"iam:PassedToService": PODS}
+        statements.append(allow("AssociatePods", list(EKS_WRITES), named))
+        statements.append(
+            allow("PassRolesToPods", ["iam:PassRole"], [place.iam(f"role/{CLUSTERS}")], StringEquals=passed)
+        )
+    return document(statements)
+
+
 def boundary(place: BootstrapPlace) -> Document:
     """Return the most that a role of a cluster may do, whatever its policies say: never the state, its key or the
     bootstrap's own roles; and no bucket, secret or key but clusters' own and the ones that the bootstrap names.
@@ -262,9 +291,12 @@ def boundary(place: BootstrapPlace) -> Document:
     return document(statements)
 
 
-def documents(part: ReviewPart) -> dict[str, Written]:
-    """Return the policies of a part's role, by the end of their names. A policy has at most 6,144 characters."""
+def documents(part: ReviewPart, eks_clusters: Sequence[str] = ()) -> dict[str, Written]:
+    """Return the policies of a part's role, by the end of their names. A policy has at most 6,144 characters.
+    `eks_clusters`: as of `BootstrapPlace`."""
     common: dict[str, Written] = {"state": lambda place: state(place, part)}
+    if eks_clusters:
+        common["kubernetes"] = lambda place: kubernetes(place, part)
     if part is not ReviewPart.DEPLOY:
         return {**common, "reads": lambda place: reading(place, part)}
     reads: Written = lambda place: reading(place, ReviewPart.DRIFT)  # noqa: E731 - one of a table

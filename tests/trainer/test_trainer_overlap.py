@@ -1,16 +1,23 @@
 """Checkpoints whose copies overlap the next forward and backward are exact, or do not exist."""
 
+import contextlib
+import os
+import random
+import signal
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from everspot_train.checkpoint.memory import DISCARDED, SharedMemory
 from everspot_train.checkpoint.saver import Saver
 from trainer_overlap import PLAIN, UNCOUNTED
-from trainer_overlap_runs import check
+from trainer_overlap_runs import SCRIPT, check, compare, train_alone
 from trainer_post import Post
 
 pytestmark = pytest.mark.torch
@@ -87,3 +94,39 @@ def test_each_rank_copies_its_part_beside_the_next_step(habit: str, post: Callab
     record, messages = check(post, habit, ranks=2)
     assert any(line["overlaps"] for line in record)
     assert "is discarded" not in messages
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(5))
+def test_random_kills_of_trainer_and_writer_during_copies_leave_exact_checkpoints(
+    seed: int, post: Callable[..., Post]
+) -> None:
+    dice, kills = random.Random(seed), Counter[str]()
+    settings = {"HABIT": "clamp_data" if seed % 2 else "several", "TOTAL": 40}
+    posts = [post(1, checkpoint={"steps": 100_000, "keep": 50})]
+    expected = train_alone(posts[0].root.with_name("undisturbed"), 1, posts[0].environment, **settings)
+    while strike(posts[-1], dice, kills, settings) != 0:
+        posts.append(post(len(posts) + 1, checkpoint={"steps": 100_000, "keep": 50}))
+    assert kills.total() >= 3, "the run was too short"
+    compare(expected, posts)
+
+
+def strike(attempt: Post, dice: random.Random, kills: Counter[str], settings: dict[str, object]) -> int:
+    """Train, and kill the trainer or its writers at random moments. Return the trainer's exit code."""
+    process = attempt.start(attempt.root / "record", SCRIPT, **settings)
+    while kills.total() < 8 and Path(f"/proc/{process.pid}").exists():
+        time.sleep(dice.uniform(0, 4))
+        victim = dice.choice(("trainer", "writer", "writer"))
+        for pid in [process.pid] if victim == "trainer" else find_writers(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                kills[victim] += 1
+    return process.wait(timeout=300)
+
+
+def find_writers(trainer: int) -> list[int]:
+    """Return the writers of a training process, none if it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        children = psutil.Process(trainer).children()
+        return [child.pid for child in children if "everspot_train.writer" in child.cmdline()]
+    return []

@@ -23,7 +23,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint as recompute
 
-TOTAL = 8
+TOTAL = int(os.environ.get("TOTAL", "8"))
 PLAIN = ("several", "closure", "accumulated", "scaled", "recomputed", "compiled")
 """Loops that change weights by their optimizers only."""
 UNCOUNTED = ("clamp_data", "decay_by_numpy", "merge", "swap")

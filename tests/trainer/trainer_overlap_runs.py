@@ -10,7 +10,7 @@ from everspot_train.checkpoint.loader import Loader
 from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest
 from torch.distributed import TCPStore
 from trainer_forks import Forked
-from trainer_overlap import TOTAL, describe
+from trainer_overlap import describe
 from trainer_post import JOB, Post
 
 SCRIPT = Path(__file__).with_name("trainer_overlap.py")
@@ -47,31 +47,43 @@ def start(root: Path, ranks: int, environment: Callable[..., dict[str, str]], **
     return [process.wait(timeout=120) for process in processes]
 
 
+def train_alone(root: Path, ranks: int, environment: Callable[..., dict[str, str]], **settings: object) -> list[Any]:
+    """Train without an agent, and return the record."""
+
+    def without_agent(*arguments: Any, **settings: object) -> dict[str, str]:
+        variables = environment(*arguments, **settings)
+        return {name: value for name, value in variables.items() if name != "EVERSPOT_RUN_DIR"}
+
+    root.mkdir()
+    assert set(start(root, ranks, without_agent, **settings)) == {0}
+    return read_record(root / "record.0")
+
+
+def compare(expected: list[dict[str, Any]], posts: list[Post]) -> None:
+    """Compare the losses and tensors of all steps, and all checkpoints, with those of an undisturbed run."""
+    lines: list[dict[str, Any]] = []
+    for post in posts:
+        from_step = post.status.resumed_from or 0
+        own = read_record(post.root / "record.0") if (post.root / "record.0").exists() else []
+        lines = [line for line in lines if line["step"] <= from_step] + own if own else lines
+    assert [(line["step"], line["loss"]) for line in lines] == [(line["step"], line["loss"]) for line in expected]
+    assert all(line["digests"] == other["digests"] for line, other in zip(lines, expected, strict=True))
+    checkpoints = read_checkpoints(posts[-1])
+    assert len(expected) in checkpoints and len(checkpoints) > 2
+    for step, digests in checkpoints.items():
+        own = expected[step - 1]["digests"]
+        assert {path: digests.get(path) for path in own} == own
+
+
 def check(make_post: Callable[..., Post], habit: str, ranks: int = 1) -> tuple[list[dict[str, Any]], str]:
     """Train undisturbed, and again with a checkpoint at each step and a kill. Compare all losses, and all tensors of
     all checkpoints. Return the record of the attempt that was killed, and its stderr."""
     killed, resumed = (make_post(epoch, checkpoint={"steps": 100_000, "keep": 20}) for epoch in (1, 2))
-    alone = killed.root.with_name("undisturbed")
-    alone.mkdir()
-
-    def without_agent(*arguments: Any, **settings: object) -> dict[str, str]:
-        environment = killed.environment(*arguments, **settings)
-        return {name: value for name, value in environment.items() if name != "EVERSPOT_RUN_DIR"}
-
-    assert set(start(alone, ranks, without_agent, HABIT=habit)) == {0}
+    expected = train_alone(killed.root.with_name("undisturbed"), ranks, killed.environment, HABIT=habit)
     assert start(killed.root, ranks, killed.environment, HABIT=habit, KILL_AT=5)[0] == -9
     assert set(start(resumed.root, ranks, resumed.environment, HABIT=habit)) == {0}, read_stderr(resumed)
-    first, expected = read_record(killed.root / "record.0"), read_record(alone / "record.0")
-    from_step = resumed.status.resumed_from or 0
-    lines = [line for line in first if line["step"] <= from_step] + read_record(resumed.root / "record.0")
-    assert [(line["step"], line["loss"]) for line in lines] == [(line["step"], line["loss"]) for line in expected]
-    assert all(line["digests"] == other["digests"] for line, other in zip(lines, expected, strict=True))
-    checkpoints = read_checkpoints(resumed)
-    assert TOTAL in checkpoints and len(checkpoints) > 2
-    for step, digests in checkpoints.items():
-        own = expected[step - 1]["digests"]
-        assert {path: digests.get(path) for path in own} == own
-    return first, read_stderr(killed)
+    compare(expected, [killed, resumed])
+    return read_record(killed.root / "record.0"), read_stderr(killed)
 
 
 def read_stderr(post: Post) -> str:

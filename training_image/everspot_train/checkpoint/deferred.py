@@ -142,11 +142,11 @@ class DeferredCopies:
             self._count(self._size - 1 - beat % 2)
 
     def _copy(self) -> None:
+        sums = iter(self._sums.tolist())
         copied: Iterable[tuple[list[DeferredCopy], torch.cuda.Event | None]]
         copied = ((batch, self._copy_batch(batch)) for batch in _batches(self._copies))
         if self._stream is not None:  # a GPU goes on with the next batch while the sums of one are compared
             copied = list(copied)
-        sums = iter(self._sums.tolist())
         for batch, event in copied:
             if event is not None:
                 event.synchronize()

@@ -77,9 +77,9 @@ def find_orphans(
         CloudError: if the cloud refuses or does not answer.
     """
     site = site or provider(manifest.cloud).site(manifest)
-    resources = [*site.remaining(), *site.free()]
+    resources = [*site.remaining(), *site.list_unbilled()]
     try:
-        resources += site.elsewhere()
+        resources += site.list_other_services()
     except CloudError as error:
         if refused is None:
             raise

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
-from everspot_clouds.federation_names import egress_usd_per_gb, provider_path, region_of_url, visitor_name
+from everspot_clouds.egress_prices import egress_usd_per_gb
+from everspot_clouds.federation_names import provider_path, region_of_url, visitor_name
 from everspot_core.cluster.peers import Peer
 from everspot_core.jobs.visit_records import visit_prefix
 from everspot_core.validation.problems import Problems, shown

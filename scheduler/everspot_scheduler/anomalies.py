@@ -32,11 +32,11 @@ from everspot_core.schedule import ClusterView, InstanceView
 from everspot_core.schedule.provisioning.suspension import suspensions_in
 from everspot_store import BadDocument, Store, StoreError
 
-from everspot_scheduler.accounts import Accounts
 from everspot_scheduler.backoff import Backoff
+from everspot_scheduler.budget_spending import Accounts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 LOOK_EVERY = timedelta(minutes=5)
 """Market time between two looks, but at least LEAST of real time."""

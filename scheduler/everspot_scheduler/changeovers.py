@@ -17,7 +17,7 @@ from everspot_store import BadDocument, Store, StoreError
 from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.elastic.manager import ElasticManager
 from everspot_scheduler.ledger import Ledger
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 AT_ONCE = 8
 """The most jobs whose events are read in one tick."""

@@ -4,8 +4,8 @@ from everspot_clouds.base import Cloud
 from everspot_core.cluster.manifest import Manifest
 from everspot_store import Store
 
+from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.elastic.intents import Intents
-from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.missed_instances import note_unseen
 

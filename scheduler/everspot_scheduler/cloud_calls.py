@@ -10,9 +10,9 @@ from everspot_core.clock import Clock
 from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.backoff import Backoff
+from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.elastic.groups import launchable_pools
 from everspot_scheduler.elastic.manager import ElasticManager
-from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.scores import ASK_EVERY, Scores
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from everspot_store import Store, StoreError
 
 from everspot_scheduler.backoff import Backoff
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 LOOKS = 5
 

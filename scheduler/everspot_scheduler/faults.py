@@ -8,7 +8,7 @@ from everspot_core.costs.ledger import FaultKind, FaultRecord
 from everspot_core.jobs.records import InstanceRecord, Role
 from everspot_store import BadDocument, Store
 
-from everspot_scheduler.facts import Facts
+from everspot_scheduler.cloud_facts import Facts
 
 _log = logging.getLogger(__name__)
 

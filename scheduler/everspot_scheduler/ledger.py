@@ -23,12 +23,12 @@ from everspot_core.schedule import PoolKey, Spent
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT
 from everspot_store import BadDocument, Store, Versioned
 
-from everspot_scheduler.facts import Facts
-from everspot_scheduler.histories import Histories
+from everspot_scheduler.cloud_facts import Facts
+from everspot_scheduler.event_reader import Histories
 from everspot_scheduler.parallel import run_parallel
 
 GRACE = timedelta(seconds=90)
-"""Real time for which an instance's end waits for the cloud's moment, before our own takes its place."""
+"""Real time to wait for the cloud's report of an instance's end. Then the scheduler's own observation is recorded."""
 TABLE_EVERY = timedelta(hours=1)
 """Real time between two reads of the price table."""
 OVERLAP = timedelta(minutes=30)
@@ -56,8 +56,8 @@ class Ledger:
     def declare(
         self, types: Iterable[InstanceType], launched: Iterable[str] = (), prices: PriceTable | None = None
     ) -> None:
-        """Set the types declared in place, the names of the types that may be `launched`, and the prices that the
-        cluster was declared with."""
+        """Set the types declared in the settings, the names of the types that may be `launched`, and the prices that
+        the cluster was declared with."""
         self._types, self._declared_prices = list(types), prices
         self._table_read: timedelta | None = None  # the price table is applied again on top
         self._declared = {t.name for t in self._types} | set(launched)
@@ -168,7 +168,7 @@ class Ledger:
             self.write_end(name, facts.ended_at[name], interrupted=False, source="observed")
             return
         launched_at, (_, missed_at) = self.launches[name].launched_at, self._missing(name)
-        # The last heartbeat came before the instance was missed: a clock that is ahead puts no hours on the bill.
+        # At the latest when the instance was first missed, so that a clock that is ahead adds no hours to the bill.
         last_at = min(heartbeat.value.updated_at, missed_at) if heartbeat is not None else None
         if last_at is None or last_at < launched_at:  # how long it cost money is known to nobody
             self.write_end(name, launched_at, interrupted=False, source=UNKNOWN)

@@ -26,7 +26,7 @@ from everspot_scheduler.phases import (
 from everspot_scheduler.phases.part import TickPhase
 from everspot_scheduler.watch.watch import Watcher
 
-NAP = timedelta(milliseconds=250)
+WAKEUP_POLL = timedelta(milliseconds=250)
 """How soon a message or a request to stop ends the wait for the next tick."""
 _MOST_FAILURES = 4
 """The failures in a row after which the pause is not doubled any more."""
@@ -85,7 +85,7 @@ class Scheduler:
     def _wait(self, until: timedelta, stopped: Callable[[], bool]) -> None:
         clock = self._store.clock
         while not stopped() and (remaining := until - clock.monotonic()) > timedelta(0):
-            clock.sleep(min(remaining, NAP))
+            clock.sleep(min(remaining, WAKEUP_POLL))
             self.publish.beat_between_ticks()
             if self.services.receive_messages() or self.publish.early_tick.come():
                 return
@@ -104,6 +104,6 @@ class Scheduler:
         if isinstance(error, StoreDenied):
             _log.critical("the store refuses this scheduler: check its credentials and role: %s", error)
         elif isinstance(error, StoreUnavailable | StoreMissing):
-            _log.error("the tick was given up: %s", error)
+            _log.error("the tick was aborted: %s", error)
         else:
-            _log.exception("the tick was given up")
+            _log.exception("the tick was aborted")

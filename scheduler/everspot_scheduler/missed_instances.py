@@ -15,8 +15,8 @@ from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord
 from everspot_core.jobs.records import InstanceRecord, Role
 from everspot_store import Versioned
 
+from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.elastic.intents import Place
-from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 
 NEVER_TOLD = timedelta(hours=1)

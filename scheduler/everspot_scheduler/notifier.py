@@ -15,7 +15,7 @@ from everspot_core.jobs.records import Request
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 TRIES = 6
 FIRST_WAIT = timedelta(seconds=30)

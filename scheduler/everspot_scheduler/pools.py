@@ -1,11 +1,11 @@
 """Builds the plan's view of pools: their price, their free capacity, and their past behaviour.
 
 A pool cannot be observed directly. Its capacity is derived from its instances and from refused launches. A pool is up
-from a launch on. It is down from a refusal, or from the moment at which the cloud took its last instance, until the
-next launch. Instances that we end show nothing.
+after a successful launch. It is down from a refusal, or from the moment at which the cloud took its last instance,
+until the next launch. The end of an instance that the scheduler terminates says nothing about capacity.
 
 A pool that nobody asks shows nothing new. So a pool that may be asked, and has refused nothing for a while, is presumed
-to be up. To be wrong costs nothing, because a job that would move there launches first and leaves its instance
+to be up. A wrong presumption costs nothing: a job that would move there launches first and leaves its instance
 afterwards. The presumption goes into the plan's view and is stored nowhere: if the next launch is refused, the pool
 counts as down for the whole time.
 """
@@ -24,10 +24,10 @@ from everspot_core.jobs.records import Market, Role
 from everspot_core.schedule import Behaviour, PoolKey, PoolView
 
 from everspot_scheduler.changeovers import ChangeoverLog
+from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.elastic.groups import launchable_pools
 from everspot_scheduler.elastic.manager import ElasticManager
 from everspot_scheduler.elastic.refusals import REST_MOST
-from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.scores import Scores
 
@@ -78,7 +78,7 @@ class Pools:
         self._ended: set[str] = set()
         self._warned: set[str] = set()
         self._unions: dict[frozenset[PoolKey], Behaviour] = {}
-        self._priceless: set[PoolKey] = set()
+        self._unpriced: set[PoolKey] = set()
         self._first: dict[PoolKey, datetime] = {}
 
     def look(
@@ -91,7 +91,7 @@ class Pools:
         """
         changed = self._changed(facts, ledger) | self._refused(elastic_manager)
         for key in changed:
-            self._reckon(self._pools[key], facts, ledger)
+            self._recompute(self._pools[key], facts, ledger)
         if changed:
             self._unions.clear()
         elastic = elastic_manager.declared
@@ -110,7 +110,7 @@ class Pools:
         behaviours = {}
         for choice in choices:
             if choice not in self._unions:
-                self._unions[choice] = self._together(choice)
+                self._unions[choice] = self._merge_behaviour(choice)
             behaviour = self._unions[choice]
             since = min((at for key in choice if (at := up.get(key)) is not None), default=None)
             if not behaviour.up and since is not None:
@@ -140,7 +140,7 @@ class Pools:
                 news.add(key)
         return news
 
-    def _reckon(self, pool: _Pool, facts: Facts, ledger: Ledger) -> None:
+    def _recompute(self, pool: _Pool, facts: Facts, ledger: Ledger) -> None:
         events = chain(_lives(pool.launches, facts, ledger), (_Event(at, 0, False, True) for at in pool.refusals))
         pool.events = sorted(events, key=lambda e: (e.at, -e.change))
         pool.behaviour, pool.noticed_at, pool.live = Behaviour(), None, 0
@@ -153,7 +153,7 @@ class Pools:
                 pool.noticed_at = event.at
         pool.last = pool.events[-1].at if pool.events else None
 
-    def _together(self, choice: Collection[PoolKey]) -> Behaviour:
+    def _merge_behaviour(self, choice: Collection[PoolKey]) -> Behaviour:
         events = sorted(
             ((event, key) for key in choice if key in self._pools for event in self._pools[key].events),
             key=lambda e: (e[0].at, -e[0].change),
@@ -182,9 +182,9 @@ class Pools:
     ) -> Iterator[PoolView]:
         for key in keys:
             usd, most = ledger.usd_per_hour(key), max_prices.get(key.instance_type)
-            if usd is None and key not in self._priceless:
+            if usd is None and key not in self._unpriced:
                 _log.error("%s in %s (%s) has no known price: nothing is launched there", *key)
-                self._priceless.add(key)
+                self._unpriced.add(key)
             is_too_expensive = key.market is Market.SPOT and most is not None and usd is not None and usd > most
             available = not is_too_expensive and elastic_manager.resting(key, now) is None
             pool = self._pools.get(key) or _Pool()

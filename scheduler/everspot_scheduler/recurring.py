@@ -13,7 +13,7 @@ from everspot_core.jobs.records import EventKind, JobRecord, JobState, Reason
 from everspot_core.jobs.series import next_id, next_run
 from everspot_store import Store, StoreError
 
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 _log = logging.getLogger(__name__)
 

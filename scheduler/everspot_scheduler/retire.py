@@ -6,10 +6,10 @@ from datetime import datetime
 from everspot_core.jobs.records import JobRecord
 from everspot_store import BadDocument, Store
 
-from everspot_scheduler.facts import Facts
+from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 from everspot_scheduler.parallel import run_parallel
 
 AT_ONCE = 24

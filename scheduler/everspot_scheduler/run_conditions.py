@@ -14,8 +14,8 @@ from everspot_core.jobs.series import continued_from
 from everspot_core.schedule.stages import is_early
 from everspot_store import Store
 
-from everspot_scheduler.chains import Standing
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.dependencies import Standing
+from everspot_scheduler.observer import Observation
 
 _SUFFIX = r"-[0-9a-f]{8}(-\d+)?"
 """What a submission, and a series, add to a job's name."""
@@ -61,7 +61,7 @@ class RunConditions:
             if name not in self._judgements and ready and not is_early(submission, now):
                 self._judgements[name] = self._judge(submission, observation)
 
-    def judgement(self, job_id: str) -> JudgedCondition:
+    def evaluate_run_if(self, job_id: str) -> JudgedCondition:
         """Return what the condition of a job amounts to."""
         return self._judgements.get(job_id, _UNJUDGED)
 

@@ -25,13 +25,13 @@ from everspot_core.schedule import (
     StageRun,
 )
 
-from everspot_scheduler.chains import Standing
 from everspot_scheduler.changeovers import ChangeoverLog
+from everspot_scheduler.cloud_facts import Facts
+from everspot_scheduler.dependencies import Standing
 from everspot_scheduler.elastic.manager import ElasticManager
-from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 from everspot_scheduler.run_conditions import JudgedCondition
 from everspot_scheduler.speeds import Speeds
 
@@ -51,7 +51,7 @@ class PlanInputs:
     - `head_epochs`: by job, the epoch in the head of its checkpoints, for those whose head is ahead of their record.
     - `purses`: the budgets of teams and of the environment, with the spent amounts.
     - `after`: by job, the states of the jobs that it comes after.
-    - `judgement`: returns what the `run_if` of a job amounts to.
+    - `evaluate_run_if`: returns the result of the `run_if` of a job.
     - `same_stage`: by job, the earlier jobs of the same cached stage.
     """
 
@@ -68,11 +68,11 @@ class PlanInputs:
     changeovers: ChangeoverLog
     head_epochs: Mapping[str, int]
     after: Mapping[str, Standing]
-    judgement: Callable[[str], JudgedCondition]
+    evaluate_run_if: Callable[[str], JudgedCondition]
     same_stage: Mapping[str, tuple[StageRun, ...]]
 
 
-class Viewer:
+class ViewBuilder:
     """Makes the views of one cluster, tick by tick."""
 
     def __init__(self, declaration: ManifestWatch, clock: Clock) -> None:
@@ -95,8 +95,8 @@ class Viewer:
         jobs, unclear = self._job_views(observation, inputs)
         names -= {n for n, assignment in observation.assignments.items() if unclear.intersection(assignment.value.jobs)}
         agents = (i for i in facts.described.values() if i.phase is Phase.ALIVE and i.role is Role.AGENT)
-        alive = (i for i in agents if not i.launch)  # launched instances are counted one by one
-        renewing, noticed = observation.renewing(), _noticed(observation)
+        standing_agents = (i for i in agents if not i.launch)  # launched instances are counted one by one
+        renewing, noticed = observation.renewing(), _notice_times(observation)
         instances = tuple(_instance(n, observation, inputs, renewing, noticed.get(n)) for n in sorted(names))
         return ClusterView(
             jobs=jobs,
@@ -115,7 +115,7 @@ class Viewer:
             standing=declared.standing(instances),
             generation=declared.generation(instances),
             rolling=declared.rolling(),
-            booting=sum(i.instance_id not in observation.instances for i in alive),
+            booting=sum(i.instance_id not in observation.instances for i in standing_agents),
             faults=tuple(inputs.faults.values()),
             idle_limit=inputs.elastic_manager.idle_limit,
             cap=inputs.elastic_manager.cap,
@@ -154,7 +154,7 @@ class Viewer:
         """Return the view of the job. It is the same object as long as nothing has changed, since there are many
         jobs."""
         record = observation.records[name].value if name in observation.records else None
-        before, judgement = self._jobs.get(name), inputs.judgement(name)
+        before, judgement = self._jobs.get(name), inputs.evaluate_run_if(name)
         speeds = self._speeds.read(submission, record, self._instance_type(record, observation, inputs))
         view = JobView(
             submission=submission,
@@ -217,12 +217,12 @@ def notices(observation: Observation) -> dict[str, datetime]:
     them."""
     records = (document.value for document in observation.instances.values())
     by_instance = {r.instance_id: r.notice for r in records if r.notice is not None}
-    return _noticed(observation) | {
+    return _notice_times(observation) | {
         n: notice.seen_at for n, notice in by_instance.items() if notice.kind is NoticeKind.INTERRUPTION
     }
 
 
-def _noticed(observation: Observation) -> dict[str, datetime]:
+def _notice_times(observation: Observation) -> dict[str, datetime]:
     """Return when instances gave a job back because the cloud takes them, by their jobs' records.
 
     A heartbeat may come seconds after that, and an agent reports the notice with the next one. A cloud without messages
@@ -242,8 +242,8 @@ def _noticed(observation: Observation) -> dict[str, datetime]:
 def _instance(
     name: str, observation: Observation, inputs: PlanInputs, renewing: set[str], noticed: datetime | None
 ) -> InstanceView:
-    """`noticed`: see `_noticed`. What the instance itself has reported since then counts instead; both times are of its
-    own clock."""
+    """Return the view of one instance. `noticed`: as `_notice_times` returns it. A later report of the instance itself
+    counts instead; both times are of its own clock."""
     facts, ledger = inputs.facts, inputs.ledger
     record = observation.instances[name].value if name in observation.instances else None
     unreported = noticed is not None and (record is None or record.updated_at <= noticed)

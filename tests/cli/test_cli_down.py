@@ -64,10 +64,10 @@ class Place:
         self.resources = self.after.get(self.looks, self.resources)
         return list(self.resources)
 
-    def free(self) -> list[RemainingResource]:
+    def list_unbilled(self) -> list[RemainingResource]:
         return list(self.costless)
 
-    def elsewhere(self) -> list[RemainingResource]:
+    def list_other_services(self) -> list[RemainingResource]:
         return list(self.others)
 
     def removal(self, resource: RemainingResource) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from everspot_core.jobs import lease
 from everspot_core.jobs.shard_traffic import ShardTraffic
-from everspot_scheduler.history import History
+from everspot_scheduler.event_writer import History
 
 from tests.cli.conftest import World
 

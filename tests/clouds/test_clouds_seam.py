@@ -33,7 +33,7 @@ BRINGS = {
     },
     "RemoteAccess": {"enter", "forward"},
     "JobCredentials": {"answer", "hidden", "renew", "variables"},
-    "Site": {"elsewhere", "end", "free", "remaining", "removal", "remove"},
+    "Site": {"end", "list_other_services", "list_unbilled", "remaining", "removal", "remove"},
 }  # fmt: skip
 
 

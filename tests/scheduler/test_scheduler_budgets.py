@@ -7,7 +7,7 @@ from everspot_clouds.aws.rules import BILLING
 from everspot_core.costs.budgets import ENVIRONMENT, Allowance, Budgets, Caps, Period, Unit
 from everspot_core.costs.cost import bill
 from everspot_core.jobs.records import Event, EventKind, JobState, Market, Reason, Request
-from everspot_scheduler.accounts import READ_EVERY, Accounts
+from everspot_scheduler.budget_spending import READ_EVERY, Accounts
 from scheduler_helpers import Cluster
 
 TEAM = {"tags": {"Team": "vision"}}

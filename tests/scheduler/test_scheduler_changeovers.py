@@ -7,11 +7,11 @@ from everspot_core.jobs.changeover import Changeovers, PartTimes
 from everspot_core.jobs.records import EventKind, JobState, Market
 from everspot_core.schedule import PoolKey
 from everspot_scheduler.changeovers import WRITE_EVERY, ChangeoverLog
+from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.elastic.manager import ElasticManager
-from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.observe import Observer
+from everspot_scheduler.observer import Observer
 from scheduler_helpers import Cluster
 
 PAUSE = timedelta(seconds=7)

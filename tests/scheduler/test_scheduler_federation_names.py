@@ -134,7 +134,10 @@ def test_a_home_cannot_offer_a_job_of_the_host_to_the_host(pair: Pair) -> None:
     lie(pair, OfferState.OFFERED)
     pair.run(12)
     offer = pair.host.store.visits.get("own").value
-    assert offer.state is OfferState.REFUSED and offer.why == "its name is not that of this visit of this job"
+    assert (
+        offer.state is OfferState.REFUSED
+        and offer.why == "the offer's id does not match its home, job and visit number"
+    )
 
 
 @pytest.mark.parametrize("state", [OfferState.ACCEPTED, OfferState.RECALLED])

@@ -236,7 +236,7 @@ def test_the_loop_goes_on_after_an_error_and_ends_when_it_is_told_to(
     scheduler.run(lambda: len(calls) == 5)
     gaps = [b - a for a, b in itertools.pairwise(calls)]
     assert gaps == [timedelta(seconds=s) for s in (2, 4, 1, 1)]
-    assert "the tick was given up: injected" in caplog.text
+    assert "the tick was aborted: injected" in caplog.text
 
 
 def test_a_message_ends_the_wait_for_the_next_tick(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from everspot_core.cluster.manifest import DeclaredCapacity
 from everspot_core.costs.budgets import Allowance, Budgets, Caps, Unit
 from everspot_core.costs.cost import bill
 from everspot_core.jobs.records import Market, Role
-from everspot_scheduler.accounts import READ_EVERY, SETTLED, Accounts
+from everspot_scheduler.budget_spending import READ_EVERY, SETTLED, Accounts
 from everspot_scheduler.ledger import GRACE
 from everspot_scheduler.loop import Scheduler
 from everspot_scheduler.watch.prometheus import PrometheusWatcher

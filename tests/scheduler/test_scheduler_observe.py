@@ -15,7 +15,7 @@ from everspot_core.jobs.records import (
     Role,
 )
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.observe import BUSY_READS, Observer
+from everspot_scheduler.observer import BUSY_READS, Observer
 from everspot_store import Bucket, ManualClock, Store
 from everspot_store.testing import MemoryBackend
 

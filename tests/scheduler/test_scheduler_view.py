@@ -10,7 +10,7 @@ from everspot_core.capacity.catalogue import builtin
 from everspot_core.costs.ledger import PricePoint
 from everspot_core.jobs.records import Market, Notice, NoticeKind, Progress
 from everspot_core.schedule import ClusterView, JobView, MeasuredUse, PoolView, plan_standing
-from everspot_scheduler import usage
+from everspot_scheduler import team_usage
 from everspot_store import ManualClock
 from scheduler_helpers import Cluster, folder_store
 
@@ -72,7 +72,7 @@ def test_what_a_team_uses_is_added_up_and_outlives_its_scheduler(cluster, planne
     used = planned().usage
     assert used[team] - before == pytest.approx(ON_DEMAND * hours, rel=0.05)
     assert set(used) == {team}
-    cluster.clock.advance(usage.WRITE_EVERY)
+    cluster.clock.advance(team_usage.WRITE_EVERY)
     cluster.run(2)
     written = cluster.store.notes.usage.read()
     assert written.dollars[team] > used[team]
@@ -90,7 +90,7 @@ def test_dollars_of_long_ago_count_less(cluster, planned):
     agent.lease = None
     cluster.run(2)
     used = planned().usage["ants"]
-    cluster.clock.advance(usage.HALF_LIFE)
+    cluster.clock.advance(team_usage.HALF_LIFE)
     cluster.schedulers[0].tick()
     assert planned().usage["ants"] == pytest.approx(used / 2, rel=1e-3)
 

@@ -7,7 +7,7 @@ names its source.
 
 from collections.abc import Mapping
 
-from everspot_clouds import deploying
+from everspot_clouds import deployer_tables
 
 
 def _actions(**services: str) -> frozenset[str]:
@@ -119,7 +119,7 @@ UNSEEN: Mapping[str, str] = {
 
 def table() -> str:
     """Return the two tables of `docs/reference/security.md`, in Markdown."""
-    return deploying.table(PREVIEW, DEPLOY, ACCOUNT, UNSEEN, after=":", cell=_cell)
+    return deployer_tables.table(PREVIEW, DEPLOY, ACCOUNT, UNSEEN, after=":", cell=_cell)
 
 
 def _cell(service: str, actions: frozenset[str]) -> str:

@@ -87,7 +87,7 @@ class AwsSite:
         except (ClientError, BotoCoreError) as error:
             raise errors.to_cloud_error(error) from error
 
-    def free(self) -> list[RemainingResource]:
+    def list_unbilled(self) -> list[RemainingResource]:
         """See `Site`. EC2 alone: launch templates, security groups, subnets and all else that it tags."""
         try:
             return [
@@ -98,7 +98,7 @@ class AwsSite:
         except (ClientError, BotoCoreError) as error:
             raise errors.to_cloud_error(error) from error
 
-    def elsewhere(self) -> list[RemainingResource]:
+    def list_other_services(self) -> list[RemainingResource]:
         """See `Site`. By the Resource Groups Tagging API, which knows no roles of IAM."""
         tag_filter = [{"Key": CLUSTER_TAG, "Values": [self._cluster]}]
         try:

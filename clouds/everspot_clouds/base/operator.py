@@ -91,11 +91,11 @@ class Site(Protocol):
         """Return everything that costs money, found by the cluster's name and not by any record."""
         ...
 
-    def free(self) -> list[RemainingResource]:
+    def list_unbilled(self) -> list[RemainingResource]:
         """Launch templates and whatever else of the cluster costs nothing."""
         ...
 
-    def elsewhere(self) -> list[RemainingResource]:
+    def list_other_services(self) -> list[RemainingResource]:
         """Return the cluster's resources in services other than that of instances: queues, topics, buckets, keys."""
         ...
 

@@ -7,7 +7,7 @@ of these says for what.
 
 from collections.abc import Mapping
 
-from everspot_clouds import deploying
+from everspot_clouds import deployer_tables
 
 
 def _permissions(**services: str) -> frozenset[str]:
@@ -93,7 +93,7 @@ UNSEEN: Mapping[str, str] = {
 
 def table() -> str:
     """Return the two tables of `docs/reference/security.md`, in Markdown."""
-    return deploying.table(PREVIEW, DEPLOY, ACCOUNT, UNSEEN, after=".", cell=_cell)
+    return deployer_tables.table(PREVIEW, DEPLOY, ACCOUNT, UNSEEN, after=".", cell=_cell)
 
 
 def _cell(service: str, permissions: frozenset[str]) -> str:

@@ -66,12 +66,12 @@ class GcpSite:
             lambda: [*self._instances(), *self._groups(), *self._disks(), *self._gateways(), *self._retained_buckets()]
         )
 
-    def free(self) -> list[RemainingResource]:
+    def list_unbilled(self) -> list[RemainingResource]:
         """See `Site`. Instance templates."""
         names = self._call(lambda: groups.templates(self._api, self._region, self._cluster))
         return [RemainingResource(kind=TEMPLATE, name=name) for name in names]
 
-    def elsewhere(self) -> list[RemainingResource]:
+    def list_other_services(self) -> list[RemainingResource]:
         """See `Site`. Subscriptions, topics and buckets; networks and service accounts have no labels."""
         return self._call(lambda: [*self._messaging(), *self._other_buckets()])
 

@@ -37,9 +37,9 @@ class KubernetesSite(AwsSite):
         resources = [replace(r, kind=NODE, launched=True) if r.kind == INSTANCE else r for r in super().remaining()]
         return [*(_describe_pod(pod) for pod in self._pods().values()), *resources]
 
-    def free(self) -> list[RemainingResource]:
+    def list_unbilled(self) -> list[RemainingResource]:
         """See `Site`."""
-        return [resource for resource in super().free() if resource.kind not in _KARPENTERS]
+        return [resource for resource in super().list_unbilled() if resource.kind not in _KARPENTERS]
 
     def end(self, instances: Iterable[str]) -> None:
         """See `Site`: pods by their names, and nodes by EC2's."""

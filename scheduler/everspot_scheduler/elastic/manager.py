@@ -11,16 +11,16 @@ from everspot_core.cluster.manifest import Elastic
 from everspot_core.schedule import Cap, Launch, PoolKey, Tariff
 from everspot_store import Store
 
+from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.elastic.groups import launchable_pools
 from everspot_scheduler.elastic.intents import Intents, Place, version_name
 from everspot_scheduler.elastic.launch_cap import RemainingCap
 from everspot_scheduler.elastic.launcher import Launcher
 from everspot_scheduler.elastic.refusals import IN_A_ROW, LaunchFailure, PoolRefusal, Refusals
 from everspot_scheduler.elastic.releaser import Releaser, is_ours, is_stranger
-from everspot_scheduler.facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 UNSEEN = timedelta(minutes=5)
 """Real time after which a launched instance counts as gone if the cloud never described it and it never reported."""

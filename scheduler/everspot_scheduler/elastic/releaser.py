@@ -13,9 +13,9 @@ from everspot_clouds.base import Cloud, CloudInstance, Phase
 from everspot_core.clock import Clock
 from everspot_core.jobs.records import Order, Role
 
+from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.elastic.intents import Intents
-from everspot_scheduler.facts import Facts
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 REPEAT = timedelta(seconds=30)
 """Real time after which the cloud is asked again to end an instance that still lives."""

@@ -13,21 +13,21 @@ class BackgroundCalls:
     """`threads`: the most concurrent calls; 0: the caller makes each call itself."""
 
     def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="everspot-errand") if threads else None
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="everspot-peer-call") if threads else None
         self._under_way: dict[str, Future[None]] = {}
 
     def begin(self, name: str, call: Callable[[], None]) -> None:
         """Begin a call, unless one of this name is under way. Its errors are logged, and the caller may begin it
         again."""
         if self._pool is None:
-            return _tried(name, call)
+            return _run_and_log(name, call)
         self._under_way = {n: future for n, future in self._under_way.items() if not future.done()}
         if name not in self._under_way:
-            self._under_way[name] = self._pool.submit(_tried, name, call)
+            self._under_way[name] = self._pool.submit(_run_and_log, name, call)
         return None
 
 
-def _tried(name: str, call: Callable[[], None]) -> None:
+def _run_and_log(name: str, call: Callable[[], None]) -> None:
     try:
         call()
     except StoreDenied as error:

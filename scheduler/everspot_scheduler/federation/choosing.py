@@ -28,10 +28,10 @@ from everspot_store.peer_market import build_market
 from everspot_scheduler.federation.outbound import SENT
 from everspot_scheduler.federation.peers import News
 
-WEIGHED_EVERY = timedelta(minutes=10)
+CHECKPOINT_SIZE_TTL = timedelta(minutes=10)
 """Market time for which the size of a job's newest checkpoint counts as known."""
 _log = logging.getLogger(__name__)
-_THERE = (JobState.RUNNING.value, JobState.ASSIGNED.value)
+_OWNED_STATES = (JobState.RUNNING.value, JobState.ASSIGNED.value)
 
 
 class MoveChooser:
@@ -39,14 +39,14 @@ class MoveChooser:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._weights: dict[str, tuple[datetime, float]] = {}
+        self._checkpoint_sizes: dict[str, tuple[datetime, float]] = {}
         self._data: dict[str, float] = {}
         self._view: ClusterView | None = None
         self._home: _Home | None = None
         self._markets: dict[str, ClusterMarket] = {}
-        self._less: dict[tuple[str, int], ClusterMarket] = {}
-        self._bound: dict[str, _Bound] = {}
-        self._doubts: dict[str, str] = {}
+        self._reduced_markets: dict[tuple[str, int], ClusterMarket] = {}
+        self._reservations: dict[str, _Reservation] = {}
+        self._reported_errors: dict[str, str] = {}
 
     def __call__(
         self, job: JobView, view: ClusterView, news: Mapping[str, News], home: str, now: datetime
@@ -56,9 +56,9 @@ class MoveChooser:
         if not may_move(job, now):
             return None
         if view is not self._view:
-            self._view, self._less = view, {}
-            jobs = {j.job_id: j for j in view.jobs if j.job_id in self._bound}
-            self._bound = {n: b for n, b in self._bound.items() if _under_way(b, jobs.get(n), home, now)}
+            self._view, self._reduced_markets = view, {}
+            jobs = {j.job_id: j for j in view.jobs if j.job_id in self._reservations}
+            self._reservations = {n: b for n, b in self._reservations.items() if _under_way(b, jobs.get(n), home, now)}
             self._markets = dict(self._peer_markets(view, news))
         if self._home is None or not self._home.is_current(view, home, now):
             self._home = _Home(view, home, now)
@@ -73,12 +73,14 @@ class MoveChooser:
         others = [candidate for candidate in forecasts if candidate is not None]
         if away is not None:
             back = self._passage(job, news[at].peer, now) if at in news else STAYING
-            others.append(_at_home(job, own, back, self._bound_for(home, job)))
+            others.append(_at_home(job, own, back, self._reserved_for(home, job)))
         move = decide(traveller, here, others, DEFAULT, now)
         if move is not None:  # reserve the capacity there, so that the next job does not count on it
-            self._bound[job.job_id] = _Bound(job_id=job.job_id, cluster=move.cluster, nodes=job.nodes, at=now)
+            self._reservations[job.job_id] = _Reservation(
+                job_id=job.job_id, cluster=move.cluster, nodes=job.nodes, at=now
+            )
         elif away is None:  # one that is away may have been called back already
-            self._bound.pop(job.job_id, None)
+            self._reservations.pop(job.job_id, None)
         return move
 
     def _here(self, job: JobView, own: "_Home", now: datetime) -> Forecast:
@@ -86,7 +88,7 @@ class MoveChooser:
         away = job.record.away if job.record is not None else None
         if away is None:
             return _at_home(job, own, STAYING)
-        runs = away.told in _THERE
+        runs = away.told in _OWNED_STATES
         berth = away.berth.pool if runs and away.berth is not None else None
         prospect_there = self._at(away.cluster, job, now, berth=berth, waits=not runs)
         if prospect_there is None:  # without facts about the peer, its running job stays
@@ -114,25 +116,25 @@ class MoveChooser:
         if name not in self._markets:
             return None
         try:
-            more = self._bound_for(name, job) - (job.nodes if waits else 0)
-            return forecast_job(job, self._with(name, more), now, held_pool=berth, move_cost=move_cost)
-        except Exception as error:  # whatever figures within their bounds may lead to
+            more = self._reserved_for(name, job) - (job.nodes if waits else 0)
+            return forecast_job(job, self._with_promised(name, more), now, held_pool=berth, move_cost=move_cost)
+        except Exception as error:  # published figures are not trusted: an error leaves out the peer
             del self._markets[name]
-            self._doubt(name, error)
+            self._report_bad_figures(name, error)
             return None
 
-    def _with(self, name: str, more: int) -> ClusterMarket:
+    def _with_promised(self, name: str, more: int) -> ClusterMarket:
         """Return the market of a peer where so many more instances are promised."""
         if not more:
             return self._markets[name]
-        if (name, more) not in self._less:
+        if (name, more) not in self._reduced_markets:
             market = self._markets[name]
-            self._less[name, more] = replace(market, promised=max(0, market.promised + more))
-        return self._less[name, more]
+            self._reduced_markets[name, more] = replace(market, promised=max(0, market.promised + more))
+        return self._reduced_markets[name, more]
 
-    def _bound_for(self, cluster: str, job: JobView) -> int:
+    def _reserved_for(self, cluster: str, job: JobView) -> int:
         """Return how many instances other jobs were sent for to a cluster that have yet to leave where they are."""
-        return sum(b.nodes for b in self._bound.values() if b.cluster == cluster and b.job_id != job.job_id)
+        return sum(b.nodes for b in self._reservations.values() if b.cluster == cluster and b.job_id != job.job_id)
 
     def _peer_markets(self, view: ClusterView, news: Mapping[str, News]) -> Iterator[tuple[str, ClusterMarket]]:
         """Yield the markets of the peers that are heard of, and have a scheduler that lives."""
@@ -143,14 +145,14 @@ class MoveChooser:
             try:
                 types: Mapping[str, InstanceType] = builtin().with_types(heard.manifest.instance_types).types
                 yield name, build_market(heard.fleet, name, types, more=coming)
-            except Exception as error:  # as above
-                self._doubt(name, error)
+            except Exception as error:  # not trusted, as in `_at`
+                self._report_bad_figures(name, error)
 
-    def _doubt(self, name: str, error: Exception) -> None:
+    def _report_bad_figures(self, name: str, error: Exception) -> None:
         """Report once that the published figures of a peer make no sense."""
         message = f"{type(error).__name__}: {error}"
-        if self._doubts.get(name) != message:
-            self._doubts[name] = message
+        if self._reported_errors.get(name) != message:
+            self._reported_errors[name] = message
             _log.error("peer %s publishes figures of which no decision can be made: %s", name, message)
 
     def _passage(self, job: JobView, peer: Peer, now: datetime) -> MoveCost:
@@ -163,8 +165,8 @@ class MoveChooser:
 
     def _checkpoint(self, job: JobView, now: datetime) -> float:
         """Return the size of the newest checkpoint, GB; the last known size if it cannot be read."""
-        at, size = self._weights.get(job.job_id, (None, 0.0))
-        if job.epoch == 0 or (at is not None and now - at < WEIGHED_EVERY):
+        at, size = self._checkpoint_sizes.get(job.job_id, (None, 0.0))
+        if job.epoch == 0 or (at is not None and now - at < CHECKPOINT_SIZE_TTL):
             return size
         try:
             head = self._store.heads.get(job.job_id)
@@ -172,7 +174,7 @@ class MoveChooser:
             return size
         newest = head.value.checkpoints[:1] if head is not None else []
         size = sum(part.size for checkpoint in newest for part in checkpoint.parts) / GIGABYTE
-        self._weights[job.job_id] = (now, size)
+        self._checkpoint_sizes[job.job_id] = (now, size)
         return size
 
     def _dataset(self, reference: str) -> float:
@@ -186,7 +188,7 @@ class MoveChooser:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bound:
+class _Reservation:
     """A job that is to go to a cluster, home or a peer, as was decided `at`."""
 
     job_id: str
@@ -195,7 +197,7 @@ class _Bound:
     at: datetime
 
 
-def _under_way(bound: _Bound, job: JobView | None, home: str, now: datetime) -> bool:
+def _under_way(bound: _Reservation, job: JobView | None, home: str, now: datetime) -> bool:
     """Return whether the job still has to leave its present cluster. Once it is at the other cluster, or on its way,
     its own record says so."""
     if job is None or job.state.final or now - bound.at >= DEFAULT.patience:
@@ -276,7 +278,7 @@ def _traveller(job: JobView, now: datetime) -> MovableJob:
     return MovableJob(
         job_id=job.job_id,
         deadline_at=job.submission.deadline_at,
-        has_instance=job.state.owned or (away is not None and away.told in _THERE),
+        has_instance=job.state.owned or (away is not None and away.told in _OWNED_STATES),
         critical=critical(job),
         budgeted=budget.dollars is not None or budget.gpu_hours is not None,
         moved_at=max(arrived, default=None),

@@ -20,10 +20,10 @@ from everspot_core.jobs.visit_records import Berth
 from everspot_core.schedule import Finish, Stop, Why
 from everspot_store import BadDocument, Store, Versioned
 
-from everspot_scheduler.act import Actor
+from everspot_scheduler.actor import Actor
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 OFFER_LIFE = timedelta(hours=6)
 """An offer that is older is refused: by now its home may have given it up, and have forgotten it."""
@@ -41,14 +41,14 @@ def refusal(visit: str, offer: VisitOffer, manifest: Manifest, now: datetime, *,
     if home is None:
         return f"{manifest.cluster} knows no peer {offer.home}"
     if misnamed(visit, offer):
-        return "its name is not that of this visit of this job"
+        return "the offer's id does not match its home, job and visit number"
     if draining:
         return f"{manifest.cluster} is being drained"
     if not timedelta(0) <= now - offer.at + OFFER_LIFE <= 2 * OFFER_LIFE:
         return f"the offer was made at {offer.at:%Y-%m-%d %H:%M} UTC: too long ago"
     job = offer.submission
     since = max(job.submitted_at, (job.visit.waits_since if job.visit is not None else None) or job.submitted_at)
-    if since - offer.at > OFFER_LIFE:  # moments so far ahead that the plan cannot reckon with them
+    if since - offer.at > OFFER_LIFE:  # times so far ahead that the plan's arithmetic could overflow
         return f"the job is said to have begun to wait at {since:%Y-%m-%d %H:%M} UTC, long after its offer"
     here = home.model_copy(update={"name": manifest.cluster, "cloud": manifest.cloud})
     if not reachable(here, spec.clouds, spec.clusters):

@@ -16,18 +16,18 @@ from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
 from everspot_core.schedule.actions import WITHHELD, Assign, Complete
 from everspot_store import PeerSight, Store, StoreDenied
 
-from everspot_scheduler.act import Actor
+from everspot_scheduler.actor import Actor
 from everspot_scheduler.backoff import Backoff
+from everspot_scheduler.event_writer import History
 from everspot_scheduler.federation.background_calls import BackgroundCalls
 from everspot_scheduler.federation.inbound import InboundVisits
 from everspot_scheduler.federation.market_status import MarketStatusWriter
 from everspot_scheduler.federation.offer_expiry import sweep_offers
 from everspot_scheduler.federation.outbound import OutboundMoves
 from everspot_scheduler.federation.peers import News, Opener, Peers
-from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 LISTEN_EVERY = timedelta(seconds=20)
 """Real time between two looks at what peers publish."""
@@ -61,7 +61,7 @@ class PeerAccess:
 
 
 class Federation:
-    """One scheduler's dealings with the peers of its cluster."""
+    """The moves and visits between this cluster and its peers."""
 
     def __init__(
         self,
@@ -98,12 +98,12 @@ class Federation:
             return
         now = self._store.clock.monotonic()
         if self._visits.take(now) or any(job.value.visit is not None for job in observation.jobs.values()):
-            self._host(observation)
+            self._serve_visits(observation)
         if observation.draining:
             self._moves, self._back = {}, dict.fromkeys(away, f"{self._peers.home} is being drained")
         self._begin_moves(observation)
         if self._listen.take(now):
-            self._background_calls.begin("news of peers", self._hear)
+            self._background_calls.begin("news of peers", self._poll_peers)
         if self._sweep.take(now):
             self._background_calls.begin("old offers", lambda: sweep_offers(self._store, self._peers))
         if away and self._steps.take(now):
@@ -111,7 +111,7 @@ class Federation:
             self._outbound.forget(visits)
             for name in away:
                 used, back = spent.get(name, (0.0, 0.0)), self._back.pop(name, "")
-                self._background_calls.begin(f"the move of {name}", self._going_on(name, used, back))
+                self._background_calls.begin(f"the move of {name}", self._continue_move(name, used, back))
 
     def choose(self, view: ClusterView, actions: Collection[object]) -> None:
         """Decide, after a plan, which jobs move. `actions`: the plan's. A job that the plan has just given an instance
@@ -127,14 +127,14 @@ class Federation:
         for job in view.jobs:
             if job.job_id in begun:
                 self._moves[job.job_id] = begun[job.job_id]
-            elif not job.cancel and job.job_id not in withheld and _may_travel(job):
+            elif not job.cancel and job.job_id not in withheld and _is_movable(job):
                 move = self._chosen(job, view, news, now)
                 if move is not None and job.state is JobState.AWAY:
                     self._back[job.job_id] = describe_move(move)
                 elif move is not None:
                     self._moves[job.job_id] = move
 
-    def _hear(self) -> None:
+    def _poll_peers(self) -> None:
         self._peers.listen()
         self._markets.write(self._peers.news())
 
@@ -155,7 +155,7 @@ class Federation:
         self._undecided.discard(job.job_id)
         return move
 
-    def _host(self, observation: Observation) -> None:
+    def _serve_visits(self, observation: Observation) -> None:
         """Serve visits. A role that may not answer offers is reported, and stops nothing else."""
         try:
             self._inbound.look(observation)
@@ -196,11 +196,11 @@ class Federation:
                     )  # fmt: skip
                     self._actor.carry_out(stop, observation)
 
-    def _going_on(self, name: str, spent: tuple[float, float], back: str) -> Callable[[], None]:
+    def _continue_move(self, name: str, spent: tuple[float, float], back: str) -> Callable[[], None]:
         return lambda: self._outbound.go_on(name, spent=spent, back=back)
 
 
-def _may_travel(job: JobView) -> bool:
+def _is_movable(job: JobView) -> bool:
     spec = job.submission.spec
     names_targets = bool(spec.clouds or spec.clusters) and job.submission.visit is None
     return names_targets and job.state in (JobState.PENDING, JobState.RUNNING, JobState.AWAY)

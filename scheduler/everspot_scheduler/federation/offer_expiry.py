@@ -9,10 +9,10 @@ from everspot_store import Store
 from everspot_scheduler.federation.inbound import OFFER_LIFE
 from everspot_scheduler.federation.peers import Peers
 
-KEPT = timedelta(days=1)
-"""How long an offer stays after it is over. Until then nobody can make it again. A program that was stopped for longer,
-and then wrote it late, is refused by the host, for which an offer is too old after `OFFER_LIFE`."""
-assert KEPT > 2 * OFFER_LIFE  # noqa: S101 - else there could be a moment at which neither rule holds
+RETENTION = timedelta(days=1)
+"""Time for which an ended offer is kept, so that a delayed writer cannot create the offer again. A writer that is later
+than that is refused, because the host takes no offer that is older than `OFFER_LIFE`."""
+assert RETENTION > 2 * OFFER_LIFE  # noqa: S101 - else there could be a moment at which neither rule holds
 _log = logging.getLogger(__name__)
 
 
@@ -27,7 +27,7 @@ def sweep_offers(store: Store, peers: Peers) -> None:
         host = peers.store(peer)
         for visit, document in host.visits.scan(include=lambda id: id.startswith(own)).items():
             offer = document.value
-            if offer.home != peers.home or not offer.state.over or now - offer.changed_at < KEPT:
+            if offer.home != peers.home or not offer.state.over or now - offer.changed_at < RETENTION:
                 continue
             record = store.records.get(offer.submission.visit.job_id) if offer.submission.visit is not None else None
             away = record.value.away if record is not None else None

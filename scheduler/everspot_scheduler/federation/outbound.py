@@ -19,8 +19,8 @@ from everspot_core.jobs.visit_records import Away, Origin, TripEnd
 from everspot_store import CheckpointCorrupt, DigestMismatch, Fenced, Store, UnsafeArchive, Versioned, job_transfer
 from everspot_store.errors import DatasetMissing
 
+from everspot_scheduler.event_writer import History
 from everspot_scheduler.federation.peers import Peers
-from everspot_scheduler.history import History
 
 MIRROR_EVERY = timedelta(minutes=1)
 """Real time between two updates of a visit's progress in the home store."""

@@ -2,7 +2,7 @@
 
 from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Launch, Restore, Tariff, Void
 
-from everspot_scheduler.act import ActionResult
+from everspot_scheduler.actor import ActionResult
 from everspot_scheduler.phases.part import Tick, TickPart, TickPhase
 from everspot_scheduler.phases.services import SchedulerServices
 

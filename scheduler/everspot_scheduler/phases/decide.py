@@ -4,7 +4,7 @@ from everspot_core.schedule import plan, plan_standing
 
 from everspot_scheduler.phases.part import Tick, TickPart, TickPhase
 from everspot_scheduler.phases.services import SchedulerServices
-from everspot_scheduler.view import Viewer
+from everspot_scheduler.view import ViewBuilder
 
 
 class DecidePhase(TickPhase):
@@ -12,7 +12,7 @@ class DecidePhase(TickPhase):
 
     def __init__(self, services: SchedulerServices) -> None:
         self._services = services
-        self._viewer = Viewer(services.manifest_watch, services.store.clock)
+        self._viewer = ViewBuilder(services.manifest_watch, services.store.clock)
         super().__init__("decide", (TickPart("view", self._build_view), TickPart("plan", self._plan)))
 
     def _build_view(self, tick: Tick) -> None:

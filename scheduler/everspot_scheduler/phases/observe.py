@@ -2,16 +2,16 @@
 
 from functools import partial
 
-from everspot_scheduler.chains import Chains
-from everspot_scheduler.heads import Heads
-from everspot_scheduler.observe import Observation, Observer
+from everspot_scheduler.checkpoint_heads import Heads
+from everspot_scheduler.dependencies import Chains
+from everspot_scheduler.job_spending import SpentMeter
+from everspot_scheduler.observer import Observation, Observer
 from everspot_scheduler.phases.part import Tick, TickPart, TickPhase
 from everspot_scheduler.phases.services import SchedulerServices
 from everspot_scheduler.pools import Pools, choices
 from everspot_scheduler.preemptions import Preemptions
 from everspot_scheduler.run_conditions import RunConditions
-from everspot_scheduler.spent import SpentMeter
-from everspot_scheduler.usage import UsageMeter
+from everspot_scheduler.team_usage import UsageMeter
 from everspot_scheduler.view import PlanInputs, notices
 
 
@@ -41,7 +41,7 @@ class ObservePhase(TickPhase):
                 TickPart("tables", self._read_tables),
                 TickPart("instances", self._describe_instances),
                 TickPart("launch intents", self._read_intents),
-                TickPart("swallowed events", self._make_up_events),
+                TickPart("events missing after a crash", self._make_up_events),
                 TickPart("spending of jobs", self._add_up_spending),
                 TickPart("visits", self._look_at_visits),
                 TickPart("plan inputs", self._build_inputs),
@@ -77,7 +77,7 @@ class ObservePhase(TickPhase):
     def _describe_instances(self, tick: Tick) -> None:
         facts, observation = self._services.facts, tick.observation
         is_known = partial(self._services.recognizes, observation=observation)
-        urgent = facts.wants_newcomers(observation.instances) or facts.wants_description(is_known)
+        urgent = facts.has_unknown_instance(observation.instances) or facts.wants_description(is_known)
         self._services.cloud_calls.instances(facts, urgent=urgent)
         facts.understand(is_known)
         facts.record_notices(notices(observation))
@@ -116,7 +116,7 @@ class ObservePhase(TickPhase):
             changeovers=services.changeovers,
             head_epochs=self._heads.ahead(observation),
             after=after,
-            judgement=self._conditions.judgement,
+            evaluate_run_if=self._conditions.evaluate_run_if,
             same_stage=self._chains.stage_runs(observation),
         )
 

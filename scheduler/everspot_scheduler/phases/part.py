@@ -8,7 +8,7 @@ from functools import partial
 from everspot_core.schedule import Action, ClusterView, Hold, Launch, StandingAction
 from everspot_store import StoreError
 
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 from everspot_scheduler.view import PlanInputs
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class BestEffort:
     tick. Errors of the store are raised."""
 
     def __init__(self) -> None:
-        self._doubts: dict[str, str] = {}
+        self._last_errors: dict[str, str] = {}
 
     def do(self, subject: str, call: Callable[[], object]) -> None:
         """Call the function, and log its error, once as long as it stays the same. `subject`: the name for the log."""
@@ -96,8 +96,8 @@ class BestEffort:
             raise
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
-            if self._doubts.get(subject) != message:
-                self._doubts[subject] = message
+            if self._last_errors.get(subject) != message:
+                self._last_errors[subject] = message
                 _log.exception("%s failed, and the tick continues", subject)
         else:
-            self._doubts.pop(subject, None)
+            self._last_errors.pop(subject, None)

@@ -19,7 +19,7 @@ from everspot_scheduler.watch.watch import Watch, Watcher
 BEAT = timedelta(seconds=20)
 """Real time between two heartbeats of the scheduler."""
 IDLE_BEAT = timedelta(seconds=40)
-"""The same between ticks that are far apart. A scheduler is silent after a minute."""
+"""The same between ticks that are far apart. After a minute without one a scheduler counts as silent."""
 _log = logging.getLogger(__name__)
 
 

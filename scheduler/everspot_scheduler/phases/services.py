@@ -6,20 +6,20 @@ from everspot_clouds.base import Cloud, MessageKind
 from everspot_core.cluster.manifest import Manifest
 from everspot_store import Store
 
-from everspot_scheduler.accounts import Accounts
-from everspot_scheduler.act import Actor
+from everspot_scheduler.actor import Actor
 from everspot_scheduler.anomalies import AnomalyWatch
+from everspot_scheduler.budget_spending import Accounts
 from everspot_scheduler.changeovers import ChangeoverLog
 from everspot_scheduler.cloud_calls import CloudCalls
+from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.elastic.manager import ElasticManager
-from everspot_scheduler.facts import Facts
+from everspot_scheduler.event_writer import History
 from everspot_scheduler.faults import Faults
 from everspot_scheduler.federation.manager import Federation, PeerAccess
 from everspot_scheduler.federation.peer_access import default_peer_access
-from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 from everspot_scheduler.scores import Scores
 from everspot_scheduler.waiting import Waits
 

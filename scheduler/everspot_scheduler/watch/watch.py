@@ -13,7 +13,7 @@ from everspot_core.schedule import ClusterView, Hold
 
 from everspot_scheduler.anomalies import AS_USUAL, Unusual
 from everspot_scheduler.backoff import Backoff
-from everspot_scheduler.facts import Facts
+from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.watch.figures import Counting, Figures, Glance
 

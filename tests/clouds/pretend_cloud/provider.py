@@ -39,10 +39,10 @@ class PretendDoor:
 
 
 class PretendSite:
-    def free(self) -> list[RemainingResource]:
+    def list_unbilled(self) -> list[RemainingResource]:
         return []
 
-    def elsewhere(self) -> list[RemainingResource]:
+    def list_other_services(self) -> list[RemainingResource]:
         return []
 
     def removal(self, resource: RemainingResource) -> str:

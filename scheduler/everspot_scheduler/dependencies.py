@@ -10,7 +10,7 @@ from everspot_core.schedule.conditions import outside_window
 from everspot_core.schedule.stages import is_early
 from everspot_store import Store
 
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 Standing = tuple[tuple[str, JobState | None], ...]
 """Earlier jobs with their states, each by the name that the later job uses; None: the job is not known."""

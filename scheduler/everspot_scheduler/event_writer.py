@@ -15,7 +15,7 @@ from everspot_store import Store
 from everspot_store.errors import KeyTaken
 from pydantic import JsonValue
 
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 from everspot_scheduler.parallel import run_parallel
 
 WRITER = "scheduler"

@@ -11,7 +11,7 @@ from everspot_store import BadDocument, Store, StoreError, TeamUsage
 
 from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.ledger import Ledger
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 HALF_LIFE = timedelta(days=7)
 """Market time after which a dollar counts half."""

@@ -9,7 +9,7 @@ from everspot_core.schedule import Spent
 
 from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.ledger import Ledger
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 READ_EVERY = timedelta(seconds=10)
 """The least time between two readings of the jobs' events; two ticks, where these take longer."""

@@ -38,13 +38,13 @@ from everspot_core.schedule import (
 from everspot_core.schedule.messages import because
 from everspot_store import Store, StoreDenied
 
+from everspot_scheduler.event_writer import History
 from everspot_scheduler.faults import Faults
-from everspot_scheduler.history import History
 from everspot_scheduler.ledger import Ledger
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 from everspot_scheduler.parallel import run_parallel
 
-Deed = StandingAction | Release | Stay | Refuse
+StoreAction = StandingAction | Release | Stay | Refuse
 """The actions that are writes to the store. The launcher carries out launches."""
 _END_EVENTS = {
     JobState.CANCELLED: EventKind.CANCELLED,
@@ -76,7 +76,7 @@ class Actor:
         for name in self._dropped:
             del observation.drills[name]
 
-    def carry_out(self, action: Deed, observation: Observation) -> ActionResult:
+    def carry_out(self, action: StoreAction, observation: Observation) -> ActionResult:
         """Carry the action out if everything still is as it was observed. The new versions go into `observation`."""
         outcome = self._do(action, observation)
         if outcome is ActionResult.DONE:
@@ -85,7 +85,7 @@ class Actor:
             _log.info("overtaken: %s", describe_action(action))
         return outcome
 
-    def carry_out_all(self, actions: Sequence[Deed], observation: Observation) -> list[ActionResult]:
+    def carry_out_all(self, actions: Sequence[StoreAction], observation: Observation) -> list[ActionResult]:
         """Carry out all actions and return their results in order.
 
         Actions on different instances run in parallel, those on one instance one after the other. Jobs that are put
@@ -103,17 +103,17 @@ class Actor:
         }
         return [results[n] for n in range(len(actions))]
 
-    def _carry_out_group(self, actions: list[Deed], observation: Observation) -> list[ActionResult]:
+    def _carry_out_group(self, actions: list[StoreAction], observation: Observation) -> list[ActionResult]:
         placed = [a for a in actions if isinstance(a, Assign)]
         lost = len(placed) > 1 and not self._write_orders(placed, observation)
         return [ActionResult.LOST if lost and a in placed else self.carry_out(a, observation) for a in actions]
 
-    def _do(self, action: Deed, observation: Observation) -> ActionResult:
+    def _do(self, action: StoreAction, observation: Observation) -> ActionResult:
         match action:
             case Assign():
                 return self._assign(action, observation)
             case Complete():
-                return self._second_half(action.job_id, action.instance_id, observation)
+                return self._complete_assignment(action.job_id, action.instance_id, observation)
             case Void():
                 return self._void(action, observation)
             case Clear():
@@ -137,7 +137,7 @@ class Actor:
             case Refuse():
                 return self._refuse(action, observation)
             case Hold() | Stay():
-                return ActionResult.IDLE  # `waiting` writes down why a job waits
+                return ActionResult.IDLE  # `waiting.py` publishes the reason
             case _:
                 assert_never(action)
 
@@ -147,7 +147,7 @@ class Actor:
         written = seat is not None and seat.epoch == action.epoch  # with the orders of the jobs that share the instance
         if not written and not self._write_orders([action], observation):
             return ActionResult.LOST
-        return self._second_half(action.job_id, action.instance_id, observation)
+        return self._complete_assignment(action.job_id, action.instance_id, observation)
 
     def _write_orders(self, actions: Sequence[Assign | Restore], observation: Observation) -> bool:
         """Name the jobs in the assignment of their instance, all by one write."""
@@ -182,7 +182,7 @@ class Actor:
             return None
         return sharing.seat(old, instance.value, action.job_id, action.epoch, job.value.spec.resources, now)
 
-    def _second_half(self, job_id: str, instance_id: str, observation: Observation) -> ActionResult:
+    def _complete_assignment(self, job_id: str, instance_id: str, observation: Observation) -> ActionResult:
         old = observation.records.get(job_id)
         record = lease.assign(old.value if old else None, job_id, instance_id, self._store.clock.now())
         if not self.write_record(record, observation):
@@ -240,7 +240,7 @@ class Actor:
         return _result(self._write_assignment(assignment, observation))
 
     def _refuse(self, action: Refuse, observation: Observation) -> ActionResult:
-        return self._close(
+        return self._end_waiting_job(
             action.job_id, action.epoch, EventKind.FAILED, Reason.INFEASIBLE, because(action), observation
         )
 
@@ -258,7 +258,7 @@ class Actor:
         if action.state is JobState.SUCCEEDED:
             return self._reuse(action, observation)
         kind = _END_EVENTS[action.state]
-        return self._close(
+        return self._end_waiting_job(
             action.job_id, action.epoch, kind, action.reason, because(action), observation, state=action.state
         )
 
@@ -278,7 +278,7 @@ class Actor:
         )  # fmt: skip
         return _result(self.write_record(record, observation))
 
-    def _close(
+    def _end_waiting_job(
         self,
         job_id: str,
         epoch: int,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from everspot_core.jobs.records import JobState, Reason
 from everspot_store import BadDocument, Store
 
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 from everspot_scheduler.parallel import run_parallel
 
 AT_ONCE = 128

@@ -21,7 +21,7 @@ from everspot_store import BadDocument, Store
 
 from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.ledger import Ledger
-from everspot_scheduler.observe import Observation
+from everspot_scheduler.observer import Observation
 
 SETTLED = timedelta(hours=2)
 """Market time after which a cost is final. Before, late prices may come, and an instance that the cloud takes in its

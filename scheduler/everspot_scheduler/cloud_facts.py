@@ -126,7 +126,7 @@ class Facts:
         """Return whether the cloud describes the instance, or has described nothing yet."""
         return self.described_at is None or instance_id in self.described
 
-    def wants_newcomers(self, reported: Iterable[str]) -> bool:
+    def has_unknown_instance(self, reported: Iterable[str]) -> bool:
         """Return whether an instance has reported that the last description does not know, and that was not asked for
         yet."""
         self.unknown = {name for name in reported if not self.may_exist(name)}

@@ -82,7 +82,7 @@ def cluster(jobs: int) -> ClusterView:
         faults=(),
         idle_limit=timedelta(0),
         cap=None,
-        purses=(),
+        cap_uses=(),
         lasting_changeover=None,
     )
 

@@ -147,8 +147,8 @@ def on_demand_words(row: dict[str, Any], now: datetime) -> str | None:
 
 
 def _undated_reason(row: dict[str, Any], before: str) -> str:
-    """Return the reason for a job without a deadline: a day without spot (`AGED` in the schedule). Empty with a
-    deadline."""
+    """Return the reason for a job without a deadline: a day without spot (`STARVATION_LIMIT` in the schedule). Empty
+    with a deadline."""
     return "" if row["deadline_at"] else f"{before}after a day without spot"
 
 

@@ -17,8 +17,8 @@ from everspot_core.jobs.final_metrics import final_metrics
 from everspot_core.jobs.records import Assignment, EventKind, JobRecord, JobState, Order, Reason
 from everspot_core.schedule import (
     Assign,
-    Clear,
-    Complete,
+    ClearAssignment,
+    CompleteAssignment,
     Cordon,
     DropDrills,
     Expire,
@@ -27,11 +27,11 @@ from everspot_core.schedule import (
     Leave,
     Refuse,
     Release,
-    Restore,
+    RestoreAssignment,
     StandingAction,
     Stay,
     Stop,
-    Void,
+    VoidAssignment,
     Why,
     describe_action,
 )
@@ -112,13 +112,13 @@ class Actor:
         match action:
             case Assign():
                 return self._assign(action, observation)
-            case Complete():
+            case CompleteAssignment():
                 return self._complete_assignment(action.job_id, action.instance_id, observation)
-            case Void():
+            case VoidAssignment():
                 return self._void(action, observation)
-            case Clear():
+            case ClearAssignment():
                 return self._clear(action, observation)
-            case Restore():
+            case RestoreAssignment():
                 return self._restore(action, observation)
             case Stop():
                 return self._stop(action, observation)
@@ -149,14 +149,14 @@ class Actor:
             return ActionResult.LOST
         return self._complete_assignment(action.job_id, action.instance_id, observation)
 
-    def _write_orders(self, actions: Sequence[Assign | Restore], observation: Observation) -> bool:
+    def _write_orders(self, actions: Sequence[Assign | RestoreAssignment], observation: Observation) -> bool:
         """Name the jobs in the assignment of their instance, all by one write."""
         document = observation.assignments.get(actions[0].instance_id)
         old = assignment = document.value if document is not None else None
         now = self._store.clock.now()
         for action in actions:
             assignment = self._with_job(action, assignment, observation, now)
-            if isinstance(action, Restore):
+            if isinstance(action, RestoreAssignment):
                 assignment = sharing.restored(assignment, old, action.job_id, action.epoch)
             if assignment is None:
                 return False
@@ -172,7 +172,7 @@ class Actor:
 
     @staticmethod
     def _with_job(
-        action: Assign | Restore, old: Assignment | None, observation: Observation, now: datetime
+        action: Assign | RestoreAssignment, old: Assignment | None, observation: Observation, now: datetime
     ) -> Assignment | None:
         """Return the assignment with the job added; None if there is no room for it."""
         if not action.shares:
@@ -191,19 +191,19 @@ class Actor:
         self._history.assigned(record, observation.assignments[instance_id].value, instance.value if instance else None)
         return ActionResult.DONE
 
-    def _void(self, action: Void, observation: Observation) -> ActionResult:
+    def _void(self, action: VoidAssignment, observation: Observation) -> ActionResult:
         now = self._store.clock.now()
         old = observation.records.get(action.job_id)
         record = old.value if old else lease.pending(action.job_id, now)
         spent = record.model_copy(update={"epoch": action.epoch, "beat": 0, "changed_at": now})
         return _result(self.write_record(spent, observation))
 
-    def _clear(self, action: Clear, observation: Observation) -> ActionResult:
+    def _clear(self, action: ClearAssignment, observation: Observation) -> ActionResult:
         old = observation.assignments[action.instance_id].value
         without = sharing.remove_job(old, action.job_id, action.epoch, self._store.clock.now())
         return _result(self._write_assignment(without, observation))
 
-    def _restore(self, action: Restore, observation: Observation) -> ActionResult:
+    def _restore(self, action: RestoreAssignment, observation: Observation) -> ActionResult:
         """Name the job again, and return the result. An order to leave stays, and on a cordoned instance the job is
         told to stop immediately."""
         return _result(self._write_orders([action], observation))

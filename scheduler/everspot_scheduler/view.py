@@ -49,7 +49,7 @@ class PlanInputs:
     - `pools`: the views of the pools; `unions`: how sets of them have behaved as one.
     - `elastic_manager`: the elastic capacity. `changeovers`: their measured lengths.
     - `head_epochs`: by job, the epoch in the head of its checkpoints, for those whose head is ahead of their record.
-    - `purses`: the budgets of teams and of the environment, with the spent amounts.
+    - `cap_uses`: the budgets of teams and of the environment, with the spent amounts.
     - `after`: by job, the states of the jobs that it comes after.
     - `evaluate_run_if`: returns the result of the `run_if` of a job.
     - `same_stage`: by job, the earlier jobs of the same cached stage.
@@ -62,7 +62,7 @@ class PlanInputs:
     losses: Mapping[str, tuple[datetime, ...]]
     usage: Mapping[str, float]
     pools: tuple[PoolView, ...]
-    purses: tuple[CapUse, ...]
+    cap_uses: tuple[CapUse, ...]
     unions: Mapping[frozenset[PoolKey], Behaviour]
     elastic_manager: ElasticManager
     changeovers: ChangeoverLog
@@ -119,7 +119,7 @@ class ViewBuilder:
             faults=tuple(inputs.faults.values()),
             idle_limit=inputs.elastic_manager.idle_limit,
             cap=inputs.elastic_manager.cap,
-            purses=inputs.purses,
+            cap_uses=inputs.cap_uses,
             lasting_changeover=inputs.changeovers.lasting,
         )
 

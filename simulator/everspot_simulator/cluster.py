@@ -124,7 +124,7 @@ class Cluster:
             faults=(),
             idle_limit=self.fleet.idle_limit,
             cap=self.fleet.cap,
-            purses=(),
+            cap_uses=(),
             lasting_changeover=None,
         )
 

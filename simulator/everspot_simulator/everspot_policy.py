@@ -31,7 +31,7 @@ from everspot_core.schedule import (
     Action,
     Assign,
     Behaviour,
-    Clear,
+    ClearAssignment,
     ClusterView,
     Hold,
     InstanceView,
@@ -249,7 +249,7 @@ class _Job:
             faults=(),
             idle_limit=timedelta(0),
             cap=None,
-            purses=(),
+            cap_uses=(),
             lasting_changeover=None,
         )
 
@@ -299,7 +299,7 @@ class _Job:
                 self._put(action.instance_id, assignment)
             case Stop() if record is not None:
                 self._record = lease.release(record, action.reason, now, self._submission.spec)
-            case Clear():
+            case ClearAssignment():
                 self._put(action.instance_id, Assignment(instance_id=action.instance_id, changed_at=now))
             case Release():
                 del self._instances[action.instance_id]

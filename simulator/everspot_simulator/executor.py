@@ -12,8 +12,8 @@ from everspot_core.jobs.records import Assignment, JobState, Order, Reason
 from everspot_core.schedule.actions import (
     Action,
     Assign,
-    Clear,
-    Complete,
+    ClearAssignment,
+    CompleteAssignment,
     Cordon,
     DropDrills,
     Expire,
@@ -23,10 +23,10 @@ from everspot_core.schedule.actions import (
     Leave,
     Refuse,
     Release,
-    Restore,
+    RestoreAssignment,
     Stay,
     Stop,
-    Void,
+    VoidAssignment,
 )
 from everspot_core.schedule.view import PoolKey
 
@@ -46,7 +46,7 @@ def carry_out(action: Action, cluster: Cluster) -> bool:
             return False
         case Assign():
             _assign(action, cluster)
-        case Clear():
+        case ClearAssignment():
             _clear(action, cluster)
         case Stop():
             _stop(action, cluster)
@@ -60,7 +60,7 @@ def carry_out(action: Action, cluster: Cluster) -> bool:
             _refuse(action, cluster)
         case Cordon():
             _cordon(action, cluster)
-        case Complete() | Void() | Restore() | Expire() | DropDrills() | Leave():
+        case CompleteAssignment() | VoidAssignment() | RestoreAssignment() | Expire() | DropDrills() | Leave():
             raise Broken(f"nothing has happened that asks for {action}")
         case _:
             assert_never(action)
@@ -96,7 +96,7 @@ def _assign(action: Assign, cluster: Cluster) -> None:
     cluster.begin_attempt(task, machines)
 
 
-def _clear(action: Clear, cluster: Cluster) -> None:
+def _clear(action: ClearAssignment, cluster: Cluster) -> None:
     machine = _machine(action.instance_id, cluster, action)
     assignment = machine.assignment
     need(assignment is not None and assignment.epoch == action.epoch, "what is cleared is what was seen", action)

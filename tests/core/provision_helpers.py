@@ -21,7 +21,7 @@ from everspot_core.schedule import (
     Action,
     Assign,
     Behaviour,
-    Clear,
+    ClearAssignment,
     Cordon,
     Finish,
     Hold,
@@ -225,7 +225,7 @@ class World:
                 reason = Reason.CANCEL if view.cancel else action.reason
                 record = lease.release(view.record, reason, self.now, view.submission.spec)
                 self.jobs[action.job_id] = replace(view, record=record)
-            case Clear():
+            case ClearAssignment():
                 assignment = self.instances[action.instance_id].assignment
                 self._write_assignment(action.instance_id, cordoned=assignment is not None and assignment.cordoned)
             case Release():

@@ -98,7 +98,7 @@ def test_spot_that_the_cloud_takes_in_its_first_hour_takes_gpu_hours_and_no_doll
     assert amounts == {(T0.date(), ENVIRONMENT): Amount(0.0, 1.0)}
 
 
-def test_a_purse_knows_its_period_and_whose_jobs_spend_of_it() -> None:
+def test_a_cap_knows_its_period_and_whose_jobs_spend_of_it() -> None:
     day, other = T0.date(), T0.date() - timedelta(days=1)
     amounts = {(day, "vision"): Amount(3, 1), (other, "vision"): Amount(50, 9), (day, ENVIRONMENT): Amount(1, 0)}
     caps = Budgets(

@@ -7,7 +7,17 @@ from everspot_core.costs.budgets import ENVIRONMENT, CapUse, Period, Unit
 from everspot_core.jobs import sharing
 from everspot_core.jobs.job import Resources
 from everspot_core.jobs.records import Assignment, JobRecord, JobState, Order, Reason
-from everspot_core.schedule import Assign, Hold, Launch, Release, Stop, Void, Why, describe_action, plan_standing
+from everspot_core.schedule import (
+    Assign,
+    Hold,
+    Launch,
+    Release,
+    Stop,
+    VoidAssignment,
+    Why,
+    describe_action,
+    plan_standing,
+)
 from provision_helpers import HOUR, NOW, decide, holding, instance, job, outlook, pool
 from view_helpers import cluster_view
 
@@ -15,7 +25,7 @@ TEAM = {"tags": {"Team": "vision"}}
 TONIGHT = NOW + 12 * HOUR
 
 
-def purse(cap: float, spent: float = 0.0, *, team: str = "vision", unit: Unit = Unit.DOLLARS) -> CapUse:
+def cap_use(cap: float, spent: float = 0.0, *, team: str = "vision", unit: Unit = Unit.DOLLARS) -> CapUse:
     return CapUse(team=team, period=Period.DAY, unit=unit, cap=cap, spent=spent, until=TONIGHT)
 
 
@@ -29,7 +39,7 @@ def standing(jobs, instances, **more) -> list:
 def test_a_job_that_fits_below_the_cap_begins_and_the_next_one_that_does_not_is_held() -> None:
     free = [instance(f"i-{n}", launched_for=None) for n in range(3)]  # $1 an hour
     jobs = [job(n, work=outlook(4), **TEAM) for n in ("a", "b", "c")]
-    actions = decide(jobs, free, [pool()], purses=(purse(9.0),))
+    actions = decide(jobs, free, [pool()], cap_uses=(cap_use(9.0),))
     assert {a.job_id for a in actions if isinstance(a, Assign)} == {"a", "b"}
     (hold,) = (a for a in actions if isinstance(a, Hold))
     assert (hold.job_id, hold.cause) == ("c", Why.TEAM_BUDGET)
@@ -46,14 +56,14 @@ def test_a_job_that_fits_below_the_cap_begins_and_the_next_one_that_does_not_is_
 
 def test_what_is_launched_in_one_plan_counts_for_the_next_job_in_it() -> None:
     jobs = [job(n, work=outlook(4), **TEAM) for n in ("a", "b", "c")]
-    actions = decide(jobs, (), [pool()], purses=(purse(9.0),))
+    actions = decide(jobs, (), [pool()], cap_uses=(cap_use(9.0),))
     assert [a.job_id for a in actions if isinstance(a, Launch)] == ["a", "b"]
     assert [(a.job_id, a.cause) for a in actions if isinstance(a, Hold)] == [("c", Why.TEAM_BUDGET)]
 
 
 def test_a_job_that_gets_a_free_instance_counts_once_for_the_launch_of_the_next_one() -> None:
     jobs = [job(n, work=outlook(4), **TEAM) for n in ("a", "b", "c")]
-    actions = decide(jobs, [instance("i-0", launched_for=None)], [pool()], purses=(purse(9.0),))
+    actions = decide(jobs, [instance("i-0", launched_for=None)], [pool()], cap_uses=(cap_use(9.0),))
     assert [a.job_id for a in actions if isinstance(a, Assign)] == ["a"]
     assert [a.job_id for a in actions if isinstance(a, Launch)] == ["b"]
     (hold,) = (a for a in actions if isinstance(a, Hold))
@@ -65,7 +75,7 @@ def test_what_runs_and_what_is_on_its_way_is_committed() -> None:
     coming = job("b", work=outlook(4), **TEAM)
     waits = job("c", work=outlook(4), **TEAM)
     boots = instance("i-1", launched_for="b", ready=False)
-    actions = decide([runs, coming, waits], [*instances, boots], [pool()], purses=(purse(11.0),))
+    actions = decide([runs, coming, waits], [*instances, boots], [pool()], cap_uses=(cap_use(11.0),))
     causes = {a.job_id: a.cause for a in actions if isinstance(a, Hold)}
     assert causes == {"b": Why.ON_ITS_WAY, "c": Why.TEAM_BUDGET}
 
@@ -73,17 +83,17 @@ def test_what_runs_and_what_is_on_its_way_is_committed() -> None:
 @pytest.mark.parametrize(
     ("caps", "cause"),
     [
-        ((purse(100, team="speech"),), None),
-        ((purse(100), purse(3, team=ENVIRONMENT)), Why.ENVIRONMENT_BUDGET),
-        ((purse(3.9, unit=Unit.GPU_HOURS),), Why.TEAM_BUDGET),
-        ((purse(4, unit=Unit.GPU_HOURS),), None),
-        ((purse(4, spent=0.1),), Why.TEAM_BUDGET),
-        ((purse(0),), Why.TEAM_BUDGET),
+        ((cap_use(100, team="speech"),), None),
+        ((cap_use(100), cap_use(3, team=ENVIRONMENT)), Why.ENVIRONMENT_BUDGET),
+        ((cap_use(3.9, unit=Unit.GPU_HOURS),), Why.TEAM_BUDGET),
+        ((cap_use(4, unit=Unit.GPU_HOURS),), None),
+        ((cap_use(4, spent=0.1),), Why.TEAM_BUDGET),
+        ((cap_use(0),), Why.TEAM_BUDGET),
     ],
 )
 def test_whose_budget_it_is_and_of_what_decides(caps, cause) -> None:
     actions = standing(
-        [job("a", work=outlook(4), **TEAM)], [instance("i-0", launched_for=None)], pools=(pool(),), purses=caps
+        [job("a", work=outlook(4), **TEAM)], [instance("i-0", launched_for=None)], pools=(pool(),), cap_uses=caps
     )
     assert [a.cause for a in actions if isinstance(a, Hold)] == ([] if cause is None else [cause])
 
@@ -92,40 +102,40 @@ def test_only_what_is_left_of_the_period_is_asked_for_and_an_hour_of_unknown_len
     free = [instance("i-0", launched_for=None)]
     long, unknown = job("a", work=outlook(100), **TEAM), job("a", **TEAM)
     for cap, kind, begins in ((12.0, long, True), (11.9, long, False), (1.0, unknown, True), (0.9, unknown, False)):
-        actions = standing([kind], free, pools=(pool(),), purses=(purse(cap),))
+        actions = standing([kind], free, pools=(pool(),), cap_uses=(cap_use(cap),))
         assert any(isinstance(a, Assign) for a in actions) is begins, (cap, kind.job_id)
 
 
 def test_what_runs_goes_on_below_the_cap_and_is_asked_back_at_it() -> None:
     runs, instances = holding(job("a", work=outlook(50), **TEAM), instance("i-0", launched_for=None))
-    assert not [a for a in standing([runs], instances, purses=(purse(9, spent=8.99),)) if isinstance(a, Stop)]
-    (stop,) = standing([runs], instances, purses=(purse(9, spent=9),))
+    assert not [a for a in standing([runs], instances, cap_uses=(cap_use(9, spent=8.99),)) if isinstance(a, Stop)]
+    (stop,) = standing([runs], instances, cap_uses=(cap_use(9, spent=9),))
     assert isinstance(stop, Stop)
     assert (stop.reason, stop.cause) == (Reason.CAP, Why.TEAM_BUDGET)
 
 
 def test_of_what_another_team_has_spent_nobody_is_stopped() -> None:
     runs, instances = holding(job("a", **TEAM), instance("i-0", launched_for=None))
-    assert not standing([runs], instances, purses=(purse(9, spent=10, team="speech"),))
+    assert not standing([runs], instances, cap_uses=(cap_use(9, spent=10, team="speech"),))
 
 
 def test_nothing_is_kept_for_a_job_whose_budget_is_used_up() -> None:
-    actions = decide([job(**TEAM)], [instance("i-0")], [pool()], purses=(purse(9, spent=9),))
+    actions = decide([job(**TEAM)], [instance("i-0")], [pool()], cap_uses=(cap_use(9, spent=9),))
     assert [(type(a), a.cause) for a in actions] == [(Hold, Why.TEAM_BUDGET), (Release, Why.NEEDED_NO_MORE)]
 
 
 def test_a_half_done_assignment_is_not_completed_once_the_budget_is_used_up() -> None:
     assignment = Assignment(instance_id="i-0", job_id="j", epoch=1, order=Order.RUN, changed_at=NOW)
     half = instance("i-0", launched_for=None, assignment=assignment)
-    (action,) = standing([job(**TEAM)], [half], purses=(purse(9, spent=9),))
-    assert isinstance(action, Void)
+    (action,) = standing([job(**TEAM)], [half], cap_uses=(cap_use(9, spent=9),))
+    assert isinstance(action, VoidAssignment)
 
 
 def test_a_job_that_was_put_off_has_not_been_interrupted_and_may_go_where_it_was() -> None:
     record = JobRecord(
         job_id="j", state=JobState.PENDING, epoch=1, last_owner="i-0", last_reason=Reason.CAP, changed_at=NOW
     )
-    (assign,) = standing([job(record=record, **TEAM)], [instance("i-0", launched_for=None)], purses=(purse(9),))
+    (assign,) = standing([job(record=record, **TEAM)], [instance("i-0", launched_for=None)], cap_uses=(cap_use(9),))
     assert isinstance(assign, Assign)
     assert assign.instance_id == "i-0"
     assert not Reason.CAP.preemption
@@ -137,7 +147,7 @@ def test_a_jobs_own_budget_bounds_what_it_is_taken_to_spend() -> None:
         update={"budget": view.submission.spec.budget.model_copy(update={"dollars": 2})}
     )
     poor = replace(view, submission=view.submission.model_copy(update={"spec": spec}))
-    actions = standing([poor], [instance("i-0", launched_for=None)], pools=(pool(),), purses=(purse(2.5),))
+    actions = standing([poor], [instance("i-0", launched_for=None)], pools=(pool(),), cap_uses=(cap_use(2.5),))
     assert [a.job_id for a in actions if isinstance(a, Assign)] == ["a"]
 
 
@@ -151,7 +161,7 @@ def test_jobs_that_share_an_instance_ask_for_their_share_and_are_committed_to_it
     shared_instance = replace(shared_instance, assignment=assignment, residents=("a",))
     jobs = [job(f"b{n}", work=outlook(4), resources=small, **TEAM) for n in range(6)]
     free = [instance(f"i-{n}", launched_for=None) for n in (1, 2)]
-    fleet_fields = {"shared": True, "pools": (pool(),), "purses": (purse(5.0),)}
+    fleet_fields = {"shared": True, "pools": (pool(),), "cap_uses": (cap_use(5.0),)}
     actions = standing([replace(runs, record=record), *jobs], [shared_instance, *free], **fleet_fields)
     assert [a.shares for a in actions if isinstance(a, Assign)] == [True] * 4
     (hold, _) = (a for a in actions if isinstance(a, Hold))
@@ -163,7 +173,7 @@ def test_a_job_that_gets_a_share_counts_for_its_share_when_the_next_one_is_launc
     small = Resources(vcpus=2, memory_gib=8, shared=True)
     jobs = [job("a", work=outlook(4), resources=small, **TEAM), job("b", work=outlook(4), **TEAM)]
     free = instance("i-0", launched_for=None)
-    actions = decide(jobs, [free], [pool()], shared=True, purses=(purse(5.0),))
+    actions = decide(jobs, [free], [pool()], shared=True, cap_uses=(cap_use(5.0),))
     assert [a.job_id for a in actions if isinstance(a, Assign) and a.shares] == ["a"]
     assert [a.job_id for a in actions if isinstance(a, Launch)] == ["b"]
-    assert not any(isinstance(a, Launch) for a in decide(jobs, [free], [pool()], shared=True, purses=(purse(4.9),)))
+    assert not any(isinstance(a, Launch) for a in decide(jobs, [free], [pool()], shared=True, cap_uses=(cap_use(4.9),)))

@@ -6,7 +6,17 @@ from datetime import timedelta
 import pytest
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Assignment, JobState, Market, Order, Reason
-from everspot_core.schedule import Assign, Finish, Hold, Release, Stop, Void, Why, describe_action, plan_standing
+from everspot_core.schedule import (
+    Assign,
+    Finish,
+    Hold,
+    Release,
+    Stop,
+    VoidAssignment,
+    Why,
+    describe_action,
+    plan_standing,
+)
 from everspot_core.schedule.jobs import waiting_since
 from everspot_core.schedule.provisioning.feasibility import feasibility
 from provision_helpers import HOUR, NOW, decide, holding, instance, job, outlook, pool
@@ -91,7 +101,7 @@ def test_at_the_end_of_its_hours_a_job_checkpoints_and_waits() -> None:
 def test_a_half_done_assignment_is_given_up_outside_the_hours() -> None:
     assignment = Assignment(instance_id="i-0", job_id="j", epoch=1, order=Order.RUN, changed_at=NOW)
     (action,) = standing([hours(job(), NIGHT)], [replace(FREE, assignment=assignment)])
-    assert isinstance(action, Void)
+    assert isinstance(action, VoidAssignment)
 
 
 def test_a_zone_that_is_not_known_here_holds_its_job_and_no_other() -> None:

@@ -16,7 +16,7 @@ from everspot_core.schedule import (
     Why,
 )
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER
-from everspot_core.schedule.provisioning.launches import LAUNCH_PATIENCE
+from everspot_core.schedule.provisioning.pending_launches import LAUNCH_PATIENCE
 from provision_helpers import (
     AWAY,
     HOUR,

@@ -14,17 +14,17 @@ from everspot_core.jobs.records import (
     Reason,
 )
 from everspot_core.schedule import (
-    Clear,
-    Complete,
+    ClearAssignment,
+    CompleteAssignment,
     Cordon,
     Drill,
     DropDrills,
     Expire,
     Finish,
     Hold,
-    Restore,
+    RestoreAssignment,
     Stop,
-    Void,
+    VoidAssignment,
     Why,
     describe_action,
 )
@@ -53,7 +53,7 @@ def test_an_assignment_whose_lease_is_over_is_cleared():
         record("j", JobState.RUNNING, 3, "i"),
     ):
         actions = decide([job("j", record=over)], [instance("i", assignment=assigned_to("i", "j", 2))])
-        clear = Clear(instance_id="i", job_id="j", epoch=2, cause=Why.OWNER_LEFT)
+        clear = ClearAssignment(instance_id="i", job_id="j", epoch=2, cause=Why.OWNER_LEFT)
         assert clear in actions
         assert assigned(actions) == {}
     (unknown,) = decide([], [instance("i", assignment=assigned_to("i", "nobody", 1))])
@@ -69,7 +69,7 @@ def test_an_owner_whose_assignment_names_no_job_gets_it_restored_before_anything
     for wish in ({}, {"cancel": True}, {"drills": (Drill(drill_id="d", at=NOW),)}):
         actions = decide([job("j", record=record("j", state, 2, "i"), **wish)], [instance("i", assignment=empty)])
         actions = [a for a in actions if not isinstance(a, DropDrills)]  # of one that is leaving: it stops anyway
-        assert actions == [Restore(job_id="j", instance_id="i", epoch=2, cause=Why.TAKEN_BACK)]
+        assert actions == [RestoreAssignment(job_id="j", instance_id="i", epoch=2, cause=Why.TAKEN_BACK)]
         assert (
             describe_action(actions[0])
             == "name j to i again, epoch 2: its owner was given up for dead, and has taken it back"
@@ -87,7 +87,7 @@ def test_nothing_is_restored_to_an_owner_that_is_dead_or_has_an_assignment():
     )
     assert isinstance(expired, Expire)
     (cleared,) = decide([job("j", record=running_record)], [instance("i", assignment=assigned_to("i", "j", 1))])
-    assert isinstance(cleared, Clear)
+    assert isinstance(cleared, ClearAssignment)
     assert decide([job("j", record=running_record)], []) == []
     assert decide([job("j", record=running_record)], [instance("i", assignment=assigned_to("i", "j", 2))]) == []
 
@@ -96,7 +96,7 @@ def test_a_half_done_assignment_is_completed_or_its_epoch_is_spent():
     half = assigned_to("i", "j", 3)
     waiting = record("j", JobState.PENDING, 2)
     (action,) = decide([job("j", record=waiting)], [instance("i", assignment=half), instance("k")])
-    assert action == Complete(job_id="j", instance_id="i", epoch=3, cause=Why.HALF_DONE)
+    assert action == CompleteAssignment(job_id="j", instance_id="i", epoch=3, cause=Why.HALF_DONE)
     for jobs, instances, kw in (
         ([job("j", record=waiting)], [instance("i", assignment=half, stale=True)], {}),
         ([job("j", record=waiting)], [instance("i", assignment=half, is_gone=True)], {}),
@@ -105,13 +105,13 @@ def test_a_half_done_assignment_is_completed_or_its_epoch_is_spent():
         ([job("j", record=waiting)], [instance("i", assignment=assigned_to("i", "j", 3, order=Order.STOP))], {}),
     ):
         (action,) = decide(jobs, instances, **kw)
-        assert action == Void(job_id="j", instance_id="i", epoch=3, cause=Why.UNWANTED)
+        assert action == VoidAssignment(job_id="j", instance_id="i", epoch=3, cause=Why.UNWANTED)
 
 
 def test_of_two_first_halves_only_one_is_completed():
     instances = [instance("i", assignment=assigned_to("i", "j", 1)), instance("k", assignment=assigned_to("k", "j", 1))]
     actions = decide([job("j")], instances)
-    assert actions == [Complete(job_id="j", instance_id="i", epoch=1, cause=Why.HALF_DONE)]
+    assert actions == [CompleteAssignment(job_id="j", instance_id="i", epoch=1, cause=Why.HALF_DONE)]
 
 
 def test_a_notice_cordons_the_instance_and_what_runs_there_in_one_action():

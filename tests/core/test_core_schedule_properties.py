@@ -16,9 +16,9 @@ from everspot_core.jobs.records import (
 )
 from everspot_core.schedule import (
     Assign,
-    Clear,
+    ClearAssignment,
     ClusterView,
-    Complete,
+    CompleteAssignment,
     Drill,
     DropDrills,
     Hold,
@@ -130,7 +130,7 @@ def clusters(draw: st.DrawFn) -> ClusterView:
 def test_a_plan_touches_each_job_and_each_instance_at_most_once_and_is_the_same_from_every_side(view, random):
     actions = plan(view, NOW)
     changing = [a for a in actions if not isinstance(a, (Hold, DropDrills))]
-    jobs = [a.job_id for a in changing if not isinstance(a, Clear) and getattr(a, "job_id", None)]
+    jobs = [a.job_id for a in changing if not isinstance(a, ClearAssignment) and getattr(a, "job_id", None)]
     instances = [i for a in changing if (i := getattr(a, "instance_id", None))]
     assert len(jobs) == len(set(jobs))
     assert len(instances) == len(set(instances))
@@ -148,7 +148,7 @@ def test_only_waiting_jobs_are_assigned_and_only_to_free_healthy_instances_that_
     jobs = {j.job_id: j for j in view.jobs}
     instances = {i.instance_id: i for i in view.instances}
     for action in plan(view, NOW):
-        if not isinstance(action, (Assign, Complete)):
+        if not isinstance(action, (Assign, CompleteAssignment)):
             continue
         job, instance = jobs[action.job_id], instances[action.instance_id]
         assert not view.draining
@@ -183,7 +183,7 @@ def test_nobody_gets_an_instance_that_a_job_ahead_of_it_in_the_queue_could_have_
 @given(clusters())
 def test_an_unhealthy_cluster_comes_to_rest_when_its_repairs_are_carried_out(view):
     """Clearing what the plan wants cleared leaves nothing to clear: repairs do not chase each other."""
-    cleared = {a.instance_id for a in plan(view, NOW) if isinstance(a, Clear)}
+    cleared = {a.instance_id for a in plan(view, NOW) if isinstance(a, ClearAssignment)}
     instances = tuple(
         instance_view(instance_id=i.instance_id, record=i.record, stale=i.stale, is_gone=i.is_gone, ending=i.ending)
         if i.instance_id in cleared
@@ -191,4 +191,4 @@ def test_an_unhealthy_cluster_comes_to_rest_when_its_repairs_are_carried_out(vie
         for i in view.instances
     )
     again = cluster_view(jobs=view.jobs, instances=instances, draining=view.draining)
-    assert not {a.instance_id for a in plan(again, NOW) if isinstance(a, Clear)} & cleared
+    assert not {a.instance_id for a in plan(again, NOW) if isinstance(a, ClearAssignment)} & cleared

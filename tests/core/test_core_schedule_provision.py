@@ -9,7 +9,7 @@ from everspot_core.jobs.records import Reason
 from everspot_core.schedule import (
     Assign,
     Behaviour,
-    Clear,
+    ClearAssignment,
     Hold,
     Launch,
     Refuse,
@@ -17,7 +17,7 @@ from everspot_core.schedule import (
     Stay,
     Why,
 )
-from everspot_core.schedule.jobs import AGED
+from everspot_core.schedule.jobs import STARVATION_LIMIT
 from everspot_core.schedule.market.policy import DISBELIEF
 from provision_helpers import (
     HOUR,
@@ -58,7 +58,7 @@ BLINKING = Behaviour(up=True, since=NOW, first=NOW - 9 * HOUR, ups=(0.05,) * DIS
         (job(), [pool(), pool(ON_DEMAND)], SPOT, "a", Why.PREFERRED_MARKET),
         (job(), [pool(ON_DEMAND)], ON_DEMAND, "a", Why.NO_SPOT),
         (job(preempted_at=OFTEN), [pool(), pool(ON_DEMAND)], ON_DEMAND, "a", Why.FAILED_OVER),
-        (job(ago=AGED / HOUR), [dry(), pool(ON_DEMAND)], ON_DEMAND, "a", Why.WAITED_LONG),
+        (job(ago=STARVATION_LIMIT / HOUR), [dry(), pool(ON_DEMAND)], ON_DEMAND, "a", Why.WAITED_LONG),
         (job(critical=True), [pool(), pool(ON_DEMAND)], ON_DEMAND, "a", Why.CRITICAL),
         (job(critical=True, due=99, work=WORK), [pool(), pool(ON_DEMAND)], ON_DEMAND, "a", Why.CRITICAL),
         (
@@ -87,8 +87,8 @@ def test_what_a_job_with_nothing_is_launched(view, pools, market, zone, cause):
     [
         (job(due=40, work=WORK), [dry(), pool(ON_DEMAND)], Why.WAIT_FOR_SPOT),
         (job(), [dry(), pool(ON_DEMAND)], Why.NO_SPOT_YET),
-        (job(ago=AGED / HOUR - 0.01), [dry(), pool(ON_DEMAND)], Why.NO_SPOT_YET),
-        (job(ago=AGED / HOUR), [dry(), pool(ON_DEMAND, available=0)], Why.NO_CAPACITY),
+        (job(ago=STARVATION_LIMIT / HOUR - 0.01), [dry(), pool(ON_DEMAND)], Why.NO_SPOT_YET),
+        (job(ago=STARVATION_LIMIT / HOUR), [dry(), pool(ON_DEMAND, available=0)], Why.NO_CAPACITY),
         (job(due=40, work=WORK), [pool(behaviour=BLINKING), pool(ON_DEMAND)], Why.SHORT_SPELLS),
         (job(due=LATEST - 0.001, work=WORK), [dry(), pool(ON_DEMAND, available=0)], Why.AT_RISK),
         (job(critical=True), [dry(), pool(ON_DEMAND, available=0)], Why.NO_CAPACITY),
@@ -134,7 +134,7 @@ def test_back_to_spot_goes_by_launch_stop_clear_assign_and_release(nodes):
     (stop,) = world.round()
     assert (stop.instance_id, stop.reason, stop.cause) == ("od-0", Reason.MOVE, Why.MOVE)
     cleared = world.round()
-    assert names(cleared, Clear) == sorted(i.instance_id for i in instances)
+    assert names(cleared, ClearAssignment) == sorted(i.instance_id for i in instances)
     last = world.round()
     (assign,) = [a for a in last if isinstance(a, Assign)]
     assert sorted((assign.instance_id, *assign.gang)) == [f"n-{n + 1}" for n in range(nodes)]

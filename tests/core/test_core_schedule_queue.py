@@ -17,7 +17,7 @@ from everspot_core.jobs.records import (
     Role,
 )
 from everspot_core.schedule import Assign, InstanceView, JobView, plan
-from everspot_core.schedule.jobs import AGED, waiting_since
+from everspot_core.schedule.jobs import STARVATION_LIMIT, waiting_since
 from everspot_core.schedule.placement.queue import STARVED, URGENT, Queue, Rates, queue_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -192,7 +192,7 @@ def test_nobody_who_began_to_wait_later_is_ahead_of_a_starved_job(others, used):
     assert sorted(ranks) == sorted(j.job_id for j in (*jobs, starved))
     ahead = set(ranks[: ranks.index("starved")])
     assert {j.job_id for j in jobs if waiting_since(j) > waiting_since(starved)}.isdisjoint(ahead)
-    aged = job("aged", "unloved", waited=AGED / HOUR + 1)
+    aged = job("aged", "unloved", waited=STARVATION_LIMIT / HOUR + 1)
     ranks = order(*jobs, aged, usage={"unloved": used}, shares={"unloved": 0.001})
     for overtaker in ranks[: ranks.index("aged")]:
         view = next(j for j in jobs if j.job_id == overtaker)

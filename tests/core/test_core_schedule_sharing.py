@@ -12,8 +12,8 @@ from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
 from everspot_core.jobs.records import Assignment, JobRecord, JobState, Market, Order, Reason
 from everspot_core.schedule import (
     Assign,
-    Clear,
-    Complete,
+    ClearAssignment,
+    CompleteAssignment,
     Cordon,
     Drill,
     Expire,
@@ -23,9 +23,9 @@ from everspot_core.schedule import (
     Launch,
     Leave,
     Release,
-    Restore,
+    RestoreAssignment,
     Stop,
-    Void,
+    VoidAssignment,
     Why,
     plan,
     plan_standing,
@@ -110,7 +110,7 @@ def test_of_an_instance_that_is_gone_all_leases_are_taken_at_once():
 def test_a_notice_reaches_all_residents_in_one_action_whatever_else_is_decided():
     jobs = [job("a"), job("b", state=JobState.SUCCEEDED), job("c", cancel=True)]
     actions = decide(jobs, instance("a", "b", "c", ending=True, deadline=NOW + timedelta(minutes=2)))
-    assert [type(a) for a in actions] == [Clear, Cordon]
+    assert [type(a) for a in actions] == [ClearAssignment, Cordon]
     noticed_instance = instance("a", "b", "c", ending=True, deadline=NOW + timedelta(minutes=2))
     done = sharing.cordon(noticed_instance.assignment, "i", noticed_instance.deadline, NOW)
     cordoned_instance = instance_view(
@@ -146,12 +146,12 @@ def test_a_drain_stops_all_of_them():
 
 def test_what_was_put_there_and_is_not_wanted_any_more_is_given_up_by_itself():
     actions = decide([job("a"), waits("b", cancel=True)], instance("a", "b"))
-    assert [(type(a), a.job_id, a.epoch) for a in actions] == [(Void, "b", 1)]
+    assert [(type(a), a.job_id, a.epoch) for a in actions] == [(VoidAssignment, "b", 1)]
 
 
 def test_a_resident_that_took_its_lease_back_is_named_again_beside_the_others():
     (restore,) = decide([job("a"), job("b")], instance("a"))
-    assert isinstance(restore, Restore) and (restore.job_id, restore.shares) == ("b", True)
+    assert isinstance(restore, RestoreAssignment) and (restore.job_id, restore.shares) == ("b", True)
     assert not decide([job("a"), job("b", shared=False)], instance("a"))
 
 
@@ -188,7 +188,7 @@ def test_an_order_to_the_instance_is_an_order_to_each():
     leaving = instance("a", "b", orders={"order": Order.LEAVE, "reason": Reason.ROLL})
     assert not [a for a in decide([job("a"), job("b", cancel=True)], leaving) if isinstance(a, Stop)]
     halves = instance("a", orders={"order": Order.LEAVE, "reason": Reason.ROLL})
-    assert [type(a) for a in decide([waits("a")], halves) if not isinstance(a, Complete)] == [Void]
+    assert [type(a) for a in decide([waits("a")], halves) if not isinstance(a, CompleteAssignment)] == [VoidAssignment]
 
 
 # Where instances are launched: small jobs that may share need not have one each.

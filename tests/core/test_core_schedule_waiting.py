@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.schedule import Hold, Launch, Why
-from everspot_core.schedule.jobs import AGED
+from everspot_core.schedule.jobs import STARVATION_LIMIT
 from provision_helpers import (
     HOUR,
     NOW,
@@ -58,7 +58,7 @@ def test_from_that_moment_on_on_demand_is_launched_whatever_it_costs() -> None:
 
 def test_without_a_deadline_it_is_the_end_of_the_longest_wait() -> None:
     hold = decide_hold(job(ago=1.0), pools=[dry(), pool(ON_DEMAND)])
-    assert (hold.cause, hold.on_demand_at) == (Why.NO_SPOT_YET, NOW - HOUR + AGED)
+    assert (hold.cause, hold.on_demand_at) == (Why.NO_SPOT_YET, NOW - HOUR + STARVATION_LIMIT)
 
 
 def test_what_is_on_its_way_is_what_it_waits_for() -> None:

@@ -111,7 +111,7 @@ def cluster_view(**kw) -> ClusterView:
             "faults": (),
             "idle_limit": timedelta(0),
             "cap": None,
-            "purses": (),
+            "cap_uses": (),
             "lasting_changeover": None,
             **kw,
         }

@@ -41,7 +41,7 @@ def append_finish_events(cluster: Cluster) -> None:
             cluster.store.append_event(event)
 
 
-def purses(cluster: Cluster, accounts: Accounts | None = None) -> dict[tuple[str, Unit], float]:
+def cap_uses(cluster: Cluster, accounts: Accounts | None = None) -> dict[tuple[str, Unit], float]:
     """Return the spending so far, as computed by a new scheduler or by the running one."""
     scheduler = cluster.schedulers[0]
     spending = (accounts or Accounts(cluster.store)).look(scheduler.observe.observer.look(), scheduler.services.ledger)
@@ -124,7 +124,7 @@ def test_what_is_spent_is_the_bill_whoever_adds_it_up(cluster: Cluster) -> None:
     team_usd = sum(float(j.cost) for j in bill.jobs if j.job_id in ("j-1", "j-3", "j-5", "late"))
     running = cluster.schedulers[0].services.accounts
     for accounts in (running, Accounts(cluster.store)):
-        spent = purses(cluster, accounts)
+        spent = cap_uses(cluster, accounts)
         assert spent[ENVIRONMENT, Unit.DOLLARS] == pytest.approx(float(bill.cost))
         assert spent["vision", Unit.DOLLARS] == pytest.approx(team_usd)
     assert "i-0" in running._done, "what is over is not reckoned anew"

@@ -7,7 +7,7 @@ import pytest
 from everspot_core.jobs.records import JobState, Market, Reason
 from everspot_core.schedule import (
     Assign,
-    Clear,
+    ClearAssignment,
     Cordon,
     Expire,
     Finish,
@@ -70,8 +70,8 @@ SMALL = {"name": "small", "vcpus": 4, "memory_gib": 16}
         ([[launch(job_id="nobody")]], "for jobs that are not over"),
         ([[Release(instance_id="i-000001", **WHY)]], "the standing fleet is never released"),
         ([[Release(instance_id="i-999999", **WHY)]], "there is no such instance"),
-        ([[assign()], [Clear(**FIRST, **WHY)]], "an instance that holds a job is not cleared"),
-        ([[Clear(**FIRST, **WHY)]], "what is cleared is what was seen"),
+        ([[assign()], [ClearAssignment(**FIRST, **WHY)]], "an instance that holds a job is not cleared"),
+        ([[ClearAssignment(**FIRST, **WHY)]], "what is cleared is what was seen"),
         ([[Stop(**(FIRST | {"epoch": 0}), reason=Reason.MOVE, **WHY)]], "only the owner is told to stop"),
         ([[assign()], [STOP], [assign(epoch=2)]], "an assignment is cleared before the next"),
         (
@@ -135,7 +135,7 @@ def test_the_plan_is_asked_again_where_it_left_something_to_do():
         if job.state is JobState.PENDING and view.instances[0].idle:
             return [replace(a, epoch=job.epoch + 1) for a in [assign()]]
         if job.state is JobState.PENDING:
-            return [Clear(**(FIRST | {"epoch": job.epoch}), **WHY)]
+            return [ClearAssignment(**(FIRST | {"epoch": job.epoch}), **WHY)]
         return [replace(STOP, epoch=job.epoch)]
 
     simulate(workload([{"id": "a", "hours": 9}], standing=[standing()], horizon=0.1), {}, restless)

@@ -62,7 +62,7 @@ def find_suspects(faults: Iterable[FaultRecord], launches: Mapping[str, LaunchRe
     suspects_list += [
         Suspect(f"{f.instance_id} ({f.instance_type}, {f.zone}): {f.detail or f.kind.value}", False) for f in alone
     ]
-    return sorted(suspects_list, key=lambda doubt: not doubt.grave)
+    return sorted(suspects_list, key=lambda suspect: not suspect.grave)
 
 
 def _counts(launch: LaunchRecord, now: datetime) -> bool:

@@ -15,7 +15,7 @@ from everspot_core.federation.decision import UNKNOWN_LENGTH, Forecast
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.federation.standing import choose_idle, on_idle
 from everspot_core.schedule.conditions import not_now
-from everspot_core.schedule.jobs import AGED, HOUR, critical, job_outlook, waiting_since
+from everspot_core.schedule.jobs import HOUR, STARVATION_LIMIT, critical, job_outlook, waiting_since
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
 from everspot_core.schedule.market.offers import Offers, build_need, build_offers, describe_held
@@ -250,4 +250,4 @@ def _after(need: Need, hours: float, work: float) -> Need:
 
 def _patience(job: JobView, now: datetime) -> float:
     """Return the hours for which a job without a deadline still waits for spot."""
-    return max(0.0, (AGED - (now - waiting_since(job))) / HOUR)
+    return max(0.0, (STARVATION_LIMIT - (now - waiting_since(job))) / HOUR)

@@ -44,7 +44,7 @@ RARE = 0.05
 """The fraction of measurements that may be longer than the upper bound."""
 MARGIN = 1.25
 """The factor of the upper bound on the longest measurement that counts."""
-STRAY = 0.25
+OUTLIERS = 0.25
 """The fraction of measurements, the longest ones, that the lasting bound ignores; at least one."""
 LONGEST = timedelta(hours=6)
 """Longer parts are no changeovers: somebody stopped the instance, or a clock was wrong."""
@@ -135,11 +135,11 @@ def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
 def lasting(lengths: Sequence[timedelta], prior: timedelta) -> timedelta:
     """Return the lasting bound after these measurements: MARGIN times the longest that counts, drawn towards the prior.
 
-    The longest fraction STRAY of the measurements, at least one, is ignored: the bound never exceeds both the prior and
-    MARGIN times the longest of the others. It is drawn down as well as up, so that two or three measurements do not
+    The longest fraction OUTLIERS of the measurements, at least one, is ignored: the bound never exceeds both the prior
+    and MARGIN times the longest of the others. It is drawn down as well as up, so that two or three measurements do not
     determine it.
     """
-    count = len(lengths) - max(1, int(STRAY * len(lengths)))
+    count = len(lengths) - max(1, int(OUTLIERS * len(lengths)))
     if count <= 0:
         return prior
     most, weight = MARGIN * sorted(lengths)[count - 1], PRIOR / (PRIOR + len(lengths))

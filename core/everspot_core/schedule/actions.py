@@ -26,9 +26,9 @@ class Why(StrEnum):
     PREFERRED_MARKET = "preferred-market"  # rank, market
     OTHER_MARKET = "other-market"  # rank, market: nothing of the preferred market was free
     HALF_DONE = "half-done"  # a scheduler died, or is still at work, between the two writes of an assignment
-    UNWANTED = "unwanted"  # half done, and meanwhile the job or the instance is not to be used
+    UNWANTED = "unwanted"  # half written when the job was cancelled or the instance cordoned
     OWNER_LEFT = "owner-left"  # the assignment's lease is over
-    TAKEN_BACK = "taken-back"  # the job's lease is the instance's, and its assignment names no job
+    TAKEN_BACK = "taken-back"  # the instance holds the job's lease, but its assignment lacks the job
     UNKNOWN_JOB = "unknown-job"  # the assignment names a job that was never submitted
     LEASE_EXPIRED = "lease-expired"  # lease_ttl_seconds
     INSTANCE_GONE = "instance-gone"
@@ -41,12 +41,12 @@ class Why(StrEnum):
     WALL_CLOCK = "wall-clock"  # spent, budget (seconds)
     UNDERUSED = "underused"  # share: of the time in which its GPUs computed, percent; limit (percent), span
     AFTER = "after"  # jobs: that have to succeed first
-    AFTER_SKIPPED = "after-skipped"  # job: it was to come after it
+    AFTER_SKIPPED = "after-skipped"  # job: the predecessor that was skipped
     CONDITION = "condition"  # words: the comparison that does not hold, with its figures
     METRIC_MISSING = "metric-missing"  # words: which metric of `run_if` no job has reported
-    SAME_STAGE = "same-stage"  # job: the same cached stage, which is under way
-    REUSED = "reused"  # job: that computed the same
-    AFTER_FAILED = "after-failed"  # job, state: it was to come after it
+    SAME_STAGE = "same-stage"  # job: another job of the same cached stage, which is under way
+    REUSED = "reused"  # job: the one that has computed the same stage
+    AFTER_FAILED = "after-failed"  # job, state: the predecessor, and how it ended
     LOST_OFTEN = "lost-often"  # times: its owner vanished so often in a row, and it came no further;
     # ended: how many of them because the cloud had taken or ended its instance
     IDLE_ATTEMPTS = "idle-attempts"  # times: attempts in a row without progress; reason: the last one's end
@@ -78,7 +78,7 @@ class Why(StrEnum):
     NO_CAPACITY = "no-capacity"  # tried
     TYPE_SUSPENDED = "type-suspended"  # instance_type, faults, words, detail, until
     AT_CAP = "at-cap"  # nodes, needed_usd: what it needs; instances, usd: what runs or comes; most, most_usd; reserved
-    AT_RISK = "at-risk"  # left_hours, time_hours: on-demand is not to be had either
+    AT_RISK = "at-risk"  # left_hours, time_hours: on-demand has no capacity either
     CRITICAL = "critical"  # market: reserved or on-demand, immediately
     FAILED_OVER = "failed-over"  # preemptions, window_hours
     SMALLER_TYPE = "smaller-type"  # preemptions
@@ -96,7 +96,7 @@ class Why(StrEnum):
     OLD_GENERATION = "old-generation"  # was, now
     ROLL = "roll"  # was, now: and a user wants it immediately
     TO_PEER = "to-peer"  # cluster: that it is offered to next
-    RECALLED = "recalled"  # home, because: it is a visit, and goes back there
+    RECALLED = "recalled"  # home, because: the job is a visit and goes back home; why home wants it
     TOO_FEW_FREE = (
         "too-few-free"  # nodes, present: instances that it needs together, healthy ones that are large enough
     )
@@ -134,7 +134,7 @@ class Assign(_Act):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Complete(_Act):
+class CompleteAssignment(_Act):
     """Do the second half of an assignment whose first half is written."""
 
     job_id: str
@@ -143,7 +143,7 @@ class Complete(_Act):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Void(_Act):
+class VoidAssignment(_Act):
     """Give up an assignment whose first half is written, by raising the waiting job's epoch to `epoch`.
 
     To clear the assignment alone is not enough, because a slower scheduler could still write the second half. After the
@@ -156,7 +156,7 @@ class Void(_Act):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clear(_Act):
+class ClearAssignment(_Act):
     """Remove the job from the instance's assignment: its lease there has ended."""
 
     instance_id: str
@@ -165,7 +165,7 @@ class Clear(_Act):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restore(_Act):
+class RestoreAssignment(_Act):
     """Name the job in its owner's assignment again.
 
     An owner that was presumed dead, and whose assignment was cleared, may have taken its lease back. Without an
@@ -301,7 +301,18 @@ class Refuse(_Act):
 
 
 StandingAction = (
-    Assign | Complete | Void | Clear | Restore | Stop | Cordon | Expire | Finish | DropDrills | Hold | Leave
+    Assign
+    | CompleteAssignment
+    | VoidAssignment
+    | ClearAssignment
+    | RestoreAssignment
+    | Stop
+    | Cordon
+    | Expire
+    | Finish
+    | DropDrills
+    | Hold
+    | Leave
 )
 """The actions of `plan_standing`."""
 

@@ -60,7 +60,7 @@ class BudgetView:
     others."""
 
     def __init__(self, view: ClusterView, now: datetime, rates: Rates) -> None:
-        self.now, self.purses = now, view.purses
+        self.now, self.cap_uses = now, view.cap_uses
         self.rates = rates
         self._view = view
         self._cheapest: dict[Resources, _Price] = {}
@@ -69,7 +69,7 @@ class BudgetView:
     def totals(self) -> dict[CapUse, float]:
         """The future spending of all running jobs, by budget."""
         all_commitments = [c for own in self.running.values() for c in own]
-        return {purse: self.committed_amount(all_commitments, purse) for purse in self.purses}
+        return {cap_use: self.committed_amount(all_commitments, cap_use) for cap_use in self.cap_uses}
 
     @cached_property
     def running(self) -> dict[str, list[Commitment]]:
@@ -88,9 +88,9 @@ class BudgetView:
                 by_job[job.job_id].append(job_commitment)
         return dict(by_job)
 
-    def committed_amount(self, commitments: Iterable[Commitment], purse: CapUse) -> float:
+    def committed_amount(self, commitments: Iterable[Commitment], cap_use: CapUse) -> float:
         """Return the amount of a budget that these commitments use until the end of its period."""
-        return committed(commitments, purse.team, purse.unit, self.now, purse.until)
+        return committed(commitments, cap_use.team, cap_use.unit, self.now, cap_use.until)
 
     def request(self, job: JobView) -> Commitment:
         """Return the future spending of the job on the cheapest capacity that could hold it."""
@@ -146,37 +146,37 @@ class Admission:
 
     def used_up(self, job: JobView) -> tuple[Why, Figures] | None:
         """Return the first used-up budget that concerns the job; None if all have something left."""
-        empty = next((p for p in self._budgets.purses if p.empty and p.concerns(job.team)), None)
+        empty = next((p for p in self._budgets.cap_uses if p.empty and p.concerns(job.team)), None)
         return (_cause(empty), self._figures(empty, job, 0.0)) if empty is not None else None
 
     def hold(self, job: JobView) -> Hold | None:
         """Return the hold of a waiting job for which a budget is too small; None if every budget covers it."""
-        own_purses = [p for p in self._budgets.purses if p.concerns(job.team)]
-        if not own_purses:
+        own_cap_uses = [p for p in self._budgets.cap_uses if p.concerns(job.team)]
+        if not own_cap_uses:
             return None
         request = self._budgets.request(job)
-        for purse in own_purses:
-            requested = request.costs(purse.unit, self._budgets.now, purse.until)
-            if purse.empty or purse.spent + self._committed(purse, job) + requested > purse.cap:
-                return Hold(job_id=job.job_id, cause=_cause(purse), figures=self._figures(purse, job, requested))
+        for cap_use in own_cap_uses:
+            requested = request.costs(cap_use.unit, self._budgets.now, cap_use.until)
+            if cap_use.empty or cap_use.spent + self._committed(cap_use, job) + requested > cap_use.cap:
+                return Hold(job_id=job.job_id, cause=_cause(cap_use), figures=self._figures(cap_use, job, requested))
         return None
 
     def charge(self, job: JobView, usd_per_hour: float, gpus: float) -> None:
         """Note that the job was given capacity that takes this much an hour."""
         budgets = self._budgets
-        if not budgets.purses:
+        if not budgets.cap_uses:
             return
         before = self._running.pop(job.job_id, [])
         self._running[job.job_id] = [commitment(job, usd_per_hour, gpus, "", budgets.now)]
-        for purse in budgets.purses:
-            if purse.concerns(job.team):
-                self._totals[purse] += budgets.committed_amount(
-                    self._running[job.job_id], purse
-                ) - budgets.committed_amount(before, purse)
+        for cap_use in budgets.cap_uses:
+            if cap_use.concerns(job.team):
+                self._totals[cap_use] += budgets.committed_amount(
+                    self._running[job.job_id], cap_use
+                ) - budgets.committed_amount(before, cap_use)
 
-    def seat(self, job: JobView, chosen: Iterable[InstanceRecord], part: float = 1.0) -> None:
+    def charge_instances(self, job: JobView, chosen: Iterable[InstanceRecord], part: float = 1.0) -> None:
         """Note that the job was given these instances. `part`: the fraction, if it has only a part of one."""
-        if self._budgets.purses:
+        if self._budgets.cap_uses:
             records, rate = list(chosen), self._budgets.rates.rate
             self.charge(job, part * sum(rate(r) for r in records), part * sum(r.gpus for r in records))
 
@@ -190,26 +190,26 @@ class Admission:
         """The commitments of running jobs and of those of this pass, by job."""
         return dict(self._budgets.running)
 
-    def _committed(self, purse: CapUse, but: JobView) -> float:
+    def _committed(self, cap_use: CapUse, but: JobView) -> float:
         """Return the future spending of all jobs but one, from the budget."""
-        own = self._budgets.committed_amount(self._running.get(but.job_id, ()), purse)
-        return max(0.0, self._totals[purse] - own)
+        own = self._budgets.committed_amount(self._running.get(but.job_id, ()), cap_use)
+        return max(0.0, self._totals[cap_use] - own)
 
-    def _figures(self, purse: CapUse, job: JobView, requested: float) -> Figures:
+    def _figures(self, cap_use: CapUse, job: JobView, requested: float) -> Figures:
         figures: Figures = {
-            "spent": _round(purse.spent),
-            "committed": _round(self._committed(purse, job)),
+            "spent": _round(cap_use.spent),
+            "committed": _round(self._committed(cap_use, job)),
             "asked": _round(requested),
-            "cap": _round(purse.cap),
-            "unit": purse.unit.words,
-            "period": purse.period.value,
-            "until": f"{purse.until:%Y-%m-%d %H:%M} UTC",
+            "cap": _round(cap_use.cap),
+            "unit": cap_use.unit.words,
+            "period": cap_use.period.value,
+            "until": f"{cap_use.until:%Y-%m-%d %H:%M} UTC",
         }
-        return figures if purse.team == ENVIRONMENT else {"team": purse.team, **figures}
+        return figures if cap_use.team == ENVIRONMENT else {"team": cap_use.team, **figures}
 
 
-def _cause(purse: CapUse) -> Why:
-    return Why.ENVIRONMENT_BUDGET if purse.team == ENVIRONMENT else Why.TEAM_BUDGET
+def _cause(cap_use: CapUse) -> Why:
+    return Why.ENVIRONMENT_BUDGET if cap_use.team == ENVIRONMENT else Why.TEAM_BUDGET
 
 
 def _holders(instance: InstanceView) -> tuple[str, ...]:

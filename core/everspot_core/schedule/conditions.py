@@ -40,15 +40,15 @@ def outside_window(submission: JobSubmission, now: datetime) -> tuple[Why, Figur
     return (Why.OUTSIDE_WINDOW, {"window": str(window), "opens": f"at {_minute(opens)}"}) if opens > now else None
 
 
-def reckoned(view: ClusterView, now: datetime) -> ClusterView:
-    """Return the view with each deadline moved nearer by its job's window, so that the rest of the plan need not know
-    of windows."""
+def shorten_deadlines_by_windows(view: ClusterView, now: datetime) -> ClusterView:
+    """Return the view with the closed hours of each job's window subtracted from its time to the deadline, so that the
+    rest of the plan need not know of windows."""
     if not any(j.submission.spec.window is not None and j.submission.deadline_at is not None for j in view.jobs):
         return view
-    return replace(view, jobs=tuple(_reckoned(job, now) for job in view.jobs))
+    return replace(view, jobs=tuple(_shorten_deadline(job, now) for job in view.jobs))
 
 
-def _reckoned(job: JobView, now: datetime) -> JobView:
+def _shorten_deadline(job: JobView, now: datetime) -> JobView:
     window, deadline = job.submission.spec.window, job.submission.deadline_at
     if window is None or deadline is None or job.state.final:
         return job

@@ -12,7 +12,7 @@ from everspot_core.schedule.stages import is_early, reusable_run
 from everspot_core.schedule.view import JobView, Outlook
 
 HOUR = timedelta(hours=1)
-AGED = timedelta(days=1)
+STARVATION_LIMIT = timedelta(days=1)
 """A job that has waited this long comes before those that take their turn by fair share."""
 CHANGEOVER, CHANGEOVER_UPPER = timedelta(minutes=6), timedelta(minutes=15)
 """The expected length and the upper bound of a changeover where nothing has been measured."""
@@ -43,7 +43,7 @@ def job_outlook(job: JobView) -> Outlook | None:
     changeover, upper = job.changeover or (CHANGEOVER, CHANGEOVER_UPPER)
     return Outlook(
         remaining=remaining,
-        remaining_upper=remaining + _again(job, expected, done),
+        remaining_upper=remaining + _rework_bound(job, expected, done),
         changeover=changeover,
         changeover_upper=upper,
         changing=upper if begins else timedelta(0),
@@ -56,7 +56,7 @@ def _steps_done(record: JobRecord) -> int:
     return progress.step if record.state is JobState.RUNNING or progress.durable_step is None else progress.durable_step
 
 
-def _again(job: JobView, expected: timedelta, done: float) -> timedelta:
+def _rework_bound(job: JobView, expected: timedelta, done: float) -> timedelta:
     """Return the most work that a job has to redo after a loss without notice, if its owner told of no checkpoint: one
     interval of them, the longest where it is chosen automatically. Its progress is that of its last renewal, which may
     be ahead of its last checkpoint."""
@@ -81,7 +81,7 @@ def waiting_since(job: JobView) -> datetime:
     return waits_since(job.record, job.submission)
 
 
-def begins_at(job: JobView) -> datetime | None:
+def earliest_start(job: JobView) -> datetime | None:
     """Return the earliest moment at which a waiting job may begin, by its `start_at` or its back-off; None without
     either."""
     record = job.record
@@ -91,7 +91,7 @@ def begins_at(job: JobView) -> datetime | None:
     return max((moment for moment in moments if moment is not None), default=None)
 
 
-def spent_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
+def exhausted_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
     """Return the first of its own budgets that the job has reached, with the amount spent; None if it has reached
     none."""
     budget, spent = job.submission.spec.budget, job.spent
@@ -121,7 +121,7 @@ def end_of_waiting(job: JobView, now: datetime) -> End | None:
     """Return the end of a waiting job that shall not run again: state and reason; None if it may run."""
     if job.cancel:
         return JobState.CANCELLED, Reason.CANCEL, Why.CANCEL, {}
-    budget = spent_budget(job, now)
+    budget = exhausted_budget(job, now)
     if budget is not None:
         return JobState.FAILED, Reason.BUDGET, *budget
     stuck = _stuck(job)

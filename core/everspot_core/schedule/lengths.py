@@ -16,15 +16,15 @@ from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, job_outloo
 from everspot_core.schedule.view import ClusterView, JobView
 
 ASSUMED = 1 / 50
-"""The assumed length of an unknown job, as a fraction of an expected changeover. It is short on
-purpose: a wrong assumption costs such a job a bounded wait, and the opposite one launches instances for nothing."""
+"""The assumed length of an unknown job, as a fraction of an expected changeover. Too short an assumption costs such a
+job a bounded wait; too long a one launches instances that nobody needs."""
 HANDOVER = 1 / 25
 """The time from the end of one job on an instance to the start of the next, as a fraction of an expected changeover."""
 LONG = 0.3
 """A job that has run for this fraction of an expected changeover, and longer than anybody expected, is long."""
 AS_LONG_AGAIN = 2
-"""A job of unknown length takes this many times as long in all as it has run; one that has run for this many times the
-expected length is like no job before, so that what was expected of its program says nothing."""
+"""A job of unknown length is expected to take this many times as long in all as it has run. After this many times the
+expected length the history of its program is ignored."""
 SCRIPTS = (".py", ".sh")
 NO_TIME = timedelta(0)
 

@@ -4,8 +4,8 @@ from everspot_core.costs.budgets import Unit
 from everspot_core.schedule.actions import (
     Action,
     Assign,
-    Clear,
-    Complete,
+    ClearAssignment,
+    CompleteAssignment,
     Cordon,
     DropDrills,
     Expire,
@@ -16,10 +16,10 @@ from everspot_core.schedule.actions import (
     Leave,
     Refuse,
     Release,
-    Restore,
+    RestoreAssignment,
     Stay,
     Stop,
-    Void,
+    VoidAssignment,
     Why,
 )
 from everspot_core.schedule.provisioning.suspension import SUSPENDED
@@ -57,8 +57,8 @@ _BECAUSE = {
     "save its work; `everspot retry` goes on from its newest checkpoint as a new job",
     Why.NOT_YET: "it begins at {start} or later",
     Why.OUTSIDE_WINDOW: "it runs from {window} only; that is {opens}",
-    Why.TEAM_BUDGET: "team {team} {purse}",
-    Why.ENVIRONMENT_BUDGET: "the environment {purse}",
+    Why.TEAM_BUDGET: "team {team} {cap_use}",
+    Why.ENVIRONMENT_BUDGET: "the environment {cap_use}",
     Why.BACK_OFF: "it waits {seconds:.0f} s after an error",
     Why.DENIED: "a permission is missing; it was denied {times} times in a row and is tried again at {until}: {detail}",
     Why.NO_FREE_INSTANCE: "none of {present} instances that could hold it is free",
@@ -113,7 +113,7 @@ def because(action: Action) -> str:
     """Return the reason of an action, with its figures."""
     figures = action.figures
     if action.cause in (Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET):
-        figures = {**figures, "purse": _purse(figures)}
+        figures = {**figures, "cap_use": _describe_cap(figures)}
     if action.cause is Why.LOST_OFTEN:
         figures = {**figures, "loss": _loss(figures)}
     return _BECAUSE[action.cause].format(**figures)
@@ -128,7 +128,7 @@ def _loss(figures: Figures) -> str:
     return cloud if ended == times else f"its lease was lost, or {cloud} ({ended} times),"
 
 
-def _purse(figures: Figures) -> str:
+def _describe_cap(figures: Figures) -> str:
     """Return the state of a budget in words: spent, committed, cap."""
     spent, committed, requested, cap = (_amount(figures, name) for name in ("spent", "committed", "asked", "cap"))
     request_clause = f"; this job asks for {requested}" if figures["asked"] else ""
@@ -158,13 +158,13 @@ def _deed(action: Action) -> str:
                 f"assign {action.job_id} to {action.instance_id} "
                 f"({action.instance_type}, {action.zone}, {action.market.value}), epoch {action.epoch}"
             )
-        case Complete():
+        case CompleteAssignment():
             return f"complete the assignment of {action.job_id} to {action.instance_id}, epoch {action.epoch}"
-        case Void():
+        case VoidAssignment():
             return f"give up the assignment of {action.job_id} to {action.instance_id}, epoch {action.epoch}"
-        case Clear():
+        case ClearAssignment():
             return f"clear {action.instance_id} of {action.job_id}, epoch {action.epoch}"
-        case Restore():
+        case RestoreAssignment():
             return f"name {action.job_id} to {action.instance_id} again, epoch {action.epoch}"
         case Stop():
             return f"stop {action.job_id} on {action.instance_id}, epoch {action.epoch}"

@@ -3,7 +3,14 @@
 from datetime import datetime
 
 from everspot_core.jobs.records import Assignment, JobState, Order
-from everspot_core.schedule.actions import Clear, Complete, Expire, Restore, Void, Why
+from everspot_core.schedule.actions import (
+    ClearAssignment,
+    CompleteAssignment,
+    Expire,
+    RestoreAssignment,
+    VoidAssignment,
+    Why,
+)
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.jobs import end_of_waiting
 from everspot_core.schedule.plan_state import PlanState
@@ -63,13 +70,15 @@ def _repair_half(state: PlanState, instance: InstanceView, job: JobView, assignm
         and state.admission.used_up(job) is None
         and not_now(job, state.now) is None
     )
-    kind, cause = (Complete, Why.HALF_DONE) if is_wanted else (Void, Why.UNWANTED)
+    kind, cause = (CompleteAssignment, Why.HALF_DONE) if is_wanted else (VoidAssignment, Why.UNWANTED)
     action = kind(job_id=job.job_id, instance_id=instance.instance_id, epoch=assignment.epoch, cause=cause)
     state.do(action, job=job.job_id, instance=instance.instance_id)
 
 
 def _clear(state: PlanState, instance: InstanceView, assignment: Assignment, cause: Why) -> None:
-    clear = Clear(instance_id=instance.instance_id, job_id=assignment.job_id or "", epoch=assignment.epoch, cause=cause)
+    clear = ClearAssignment(
+        instance_id=instance.instance_id, job_id=assignment.job_id or "", epoch=assignment.epoch, cause=cause
+    )
     state.do(clear, instance=instance.instance_id)
 
 
@@ -84,7 +93,7 @@ def restore_assignments(state: PlanState) -> None:
             continue
         if not owner.idle and (not owner.seated or not job.shares or owner.job_orders(job.job_id) is not None):
             continue
-        restore = Restore(
+        restore = RestoreAssignment(
             job_id=job.job_id,
             instance_id=owner.instance_id,
             epoch=record.epoch,

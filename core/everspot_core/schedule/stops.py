@@ -5,7 +5,7 @@ from datetime import datetime
 from everspot_core.jobs.records import JobState, Reason
 from everspot_core.schedule.actions import Cordon, DropDrills, Figures, Finish, Stop, Why
 from everspot_core.schedule.conditions import outside_window
-from everspot_core.schedule.jobs import end_of_waiting, spent_budget, underused
+from everspot_core.schedule.jobs import end_of_waiting, exhausted_budget, underused
 from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.view import InstanceView, JobView
 
@@ -48,7 +48,7 @@ def stop_owners(state: PlanState) -> None:
 
 
 def _stop(state: PlanState, job: JobView, owner: InstanceView) -> Stop | None:
-    budget = spent_budget(job, state.now)
+    budget = exhausted_budget(job, state.now)
     drills: tuple[str, ...] = ()
     figures: Figures = {}
     if job.cancel:

@@ -13,7 +13,7 @@ from everspot_core.federation import migration
 from everspot_core.federation.decision import Move, describe_move
 from everspot_core.jobs.records import JobState, Order, Reason
 from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
-from everspot_core.schedule.actions import WITHHELD, Assign, Complete
+from everspot_core.schedule.actions import WITHHELD, Assign, CompleteAssignment
 from everspot_store import PeerSight, Store, StoreDenied
 
 from everspot_scheduler.actor import Actor
@@ -120,7 +120,7 @@ class Federation:
         if not news or view.draining:
             return
         withheld = {a.job_id for a in actions if isinstance(a, Hold) and a.cause in WITHHELD}
-        withheld |= {a.job_id for a in actions if isinstance(a, Assign | Complete)}
+        withheld |= {a.job_id for a in actions if isinstance(a, Assign | CompleteAssignment)}
         now = self._store.clock.now()
         begun = {name: move for name, move in self._moves.items() if self._stopping(view, name)}
         self._moves = {}

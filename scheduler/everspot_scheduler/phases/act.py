@@ -1,6 +1,16 @@
 """Act: carry out the actions of the plan, by conditional writes on the observed documents."""
 
-from everspot_core.schedule import Clear, Complete, Expire, Finish, Hold, Launch, Restore, Tariff, Void
+from everspot_core.schedule import (
+    ClearAssignment,
+    CompleteAssignment,
+    Expire,
+    Finish,
+    Hold,
+    Launch,
+    RestoreAssignment,
+    Tariff,
+    VoidAssignment,
+)
 
 from everspot_scheduler.actor import ActionResult
 from everspot_scheduler.phases.part import Tick, TickPart, TickPhase
@@ -8,7 +18,7 @@ from everspot_scheduler.phases.services import SchedulerServices
 
 ROUNDS = 4
 """The most plans of a tick: clearing an instance and using it again need not wait for each other."""
-_FREEING = (Clear, Complete, Expire, Finish, Restore, Void)
+_FREEING = (ClearAssignment, CompleteAssignment, Expire, Finish, RestoreAssignment, VoidAssignment)
 """Actions after which a new plan may decide more, because they free or repair an assignment."""
 
 

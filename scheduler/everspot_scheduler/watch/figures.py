@@ -151,8 +151,8 @@ class Counting:
             anomalies={kind.value: 0 for kind in AnomalyKind} | Counter(a.kind for a in glance.unusual.open),
             over_norm=over_norm,
             gpu_use=_gpu_use(view, glance.ledger),
-            budgets={_budget(purse): _used(purse) for purse in view.purses},
-            budget_used=max((_used(purse) for purse in view.purses if purse.cap or purse.spent), default=0.0),
+            budgets={_budget(cap_use): _used(cap_use) for cap_use in view.cap_uses},
+            budget_used=max((_used(cap_use) for cap_use in view.cap_uses if cap_use.cap or cap_use.spent), default=0.0),
         )
 
 
@@ -242,11 +242,11 @@ def _slack(job: JobView, now: datetime) -> timedelta:
     return deadline - now - work.remaining_upper - (NO_TIME if job.state.owned else work.changeover_upper)
 
 
-def _used(purse: CapUse) -> float:
+def _used(cap_use: CapUse) -> float:
     """Return the fraction that is spent. A budget of 0 is used up from the beginning."""
-    return purse.spent / purse.cap if purse.cap else 1.0
+    return cap_use.spent / cap_use.cap if cap_use.cap else 1.0
 
 
-def _budget(purse: CapUse) -> tuple[str, str, str, str]:
-    scope = "environment" if purse.team == ENVIRONMENT else "team"
-    return scope, purse.team, purse.period.value, purse.unit.value
+def _budget(cap_use: CapUse) -> tuple[str, str, str, str]:
+    scope = "environment" if cap_use.team == ENVIRONMENT else "team"
+    return scope, cap_use.team, cap_use.period.value, cap_use.unit.value

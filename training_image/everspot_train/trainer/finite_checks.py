@@ -65,15 +65,15 @@ class FiniteChecks:
             self._waiting.popleft()
             self._judge(first)
 
-    def _judge(self, doubt: _PendingCheck) -> None:
-        value = float(doubt.host)
-        if doubt.name == "loss":
+    def _judge(self, check: _PendingCheck) -> None:
+        value = float(check.host)
+        if check.name == "loss":
             self.last_loss = value
-        if not doubt.judged or math.isfinite(value):
+        if not check.judged or math.isfinite(value):
             return
         consequence = (
-            "the optimizer was not stepped with it" if doubt.arrived is None else "no checkpoint holds what came of it"
+            "the optimizer was not stepped with it" if check.arrived is None else "no checkpoint holds what came of it"
         )
-        if doubt.name == "loss":
-            raise NonFiniteLoss(f"the loss is {value} at step {doubt.step}; {consequence}")
-        raise NonFiniteLoss(f"the gradient's norm is {value} at step {doubt.step}; {consequence}")
+        if check.name == "loss":
+            raise NonFiniteLoss(f"the loss is {value} at step {check.step}; {consequence}")
+        raise NonFiniteLoss(f"the gradient's norm is {value} at step {check.step}; {consequence}")

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from everspot_core.jobs.records import Market
 from everspot_core.schedule.actions import Figures, Why
-from everspot_core.schedule.jobs import AGED, HOUR, critical, job_outlook, waiting_since
+from everspot_core.schedule.jobs import HOUR, STARVATION_LIMIT, critical, job_outlook, waiting_since
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.offers import Offers, build_need, describe_held
 from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choose_market, is_safe, to_spare
@@ -76,7 +76,7 @@ class Steering:
         if not offers.on_demand_pools or (deadline is not None and work is None):
             return None
         if deadline is None or work is None:
-            at = waiting_since(job) + AGED
+            at = waiting_since(job) + STARVATION_LIMIT
         else:
             at = self._now + to_spare(self._need(work, deadline, offers)) * HOUR
         return at if at > self._now else None
@@ -107,9 +107,9 @@ class Steering:
         if offers.spot:
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.OTHER_MARKET, figures=figures)
         waited = self._now - waiting_since(job)
-        if waited >= AGED:
+        if waited >= STARVATION_LIMIT:
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.WAITED_LONG, figures={"hours": waited / HOUR})
-        figures = {"hours": waited / HOUR, "limit_hours": AGED / HOUR}
+        figures = {"hours": waited / HOUR, "limit_hours": STARVATION_LIMIT / HOUR}
         return MarketChoice(market=None, cause=Why.NO_SPOT_YET, figures=figures)
 
     def _need(self, work: Outlook, deadline: datetime, offers: Offers) -> Need:

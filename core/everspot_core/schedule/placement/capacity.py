@@ -86,8 +86,9 @@ class SeatRequest:
         speeds = (1.0, *self.job.speeds.values())
         return slowest_hours / max(speeds), slowest_hours / min(speeds)
 
-    def suits(self, market: Market, again: bool) -> tuple[bool, bool]:
-        """Return a sort key of an instance, best first, by its market and whether the job was there before (`again`).
+    def preference_key(self, market: Market, again: bool) -> tuple[bool, bool]:
+        """Return the sort key of an instance by its market and by whether the job was there before (`again`); the best
+        instance has the least key.
 
         A critical job would rather return to an on-demand instance than go to spot. A normal job would rather take
         another instance than return.
@@ -118,9 +119,11 @@ class Capacity(Protocol):
 def is_free(instance: InstanceView, records: Mapping[str, JobRecord | None]) -> bool:
     """Return whether the instance is healthy, has nothing assigned, and is done with its last job.
 
-    An agent's report is as old as its heartbeat. So BUSY counts as free once the lease that it names has been given
-    back. It does not count as free if the lease was taken from the agent, which may not know yet. It does not either if
-    the agent gave the job back because its machine is going or unfit; the next heartbeat will report that.
+    An agent's report is as old as its heartbeat. So a BUSY instance counts as free once the lease that it names has
+    been given back, with two exceptions:
+
+    - The lease was taken from the agent, which may not know that yet.
+    - The agent gave the job back because its machine is going or unfit, which the next heartbeat will report.
     """
     record = instance.record
     if record is None or not instance.healthy or not instance.idle:
@@ -171,8 +174,9 @@ def instance_kind(record: InstanceRecord) -> tuple[str, Shape]:
     return record.instance_type, replace(shape, memory_gib=shape.memory_gib // _STEP_GIB * _STEP_GIB)
 
 
-class Unstable(IntEnum):
-    """Why an instance may go soon: the cloud has just taken another one of its pool, or recommends to leave this one.
+class EvictionRisk(IntEnum):
+    """The reason why an instance may go soon: the cloud has just taken another one of its pool, or recommends to leave
+    this one.
 
     An instance that the cloud recommends to leave comes last of all. The instances of a pool that gave notice come last
     of their market only. Otherwise normal jobs would fill the on-demand instances, and a critical job would find none.
@@ -183,18 +187,18 @@ class Unstable(IntEnum):
     ITSELF = 2
 
 
-class PoolMarks:
-    """The marks of the pools for or against an instance, beside its shape."""
+class PoolFlags:
+    """The state of the pools, as far as it counts for or against an instance there."""
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self._noticed = {p.key for p in view.pools if just_noticed(p, now)}
         self._reserved = {p.key for p in view.pools if p.reserved}
 
-    def unstable(self, instance: InstanceView) -> Unstable:
+    def unstable(self, instance: InstanceView) -> EvictionRisk:
         """Return whether it may go soon."""
         if instance.recommended_away:
-            return Unstable.ITSELF
-        return Unstable.POOL if self._noticed and instance_pool(instance) in self._noticed else Unstable.NO
+            return EvictionRisk.ITSELF
+        return EvictionRisk.POOL if self._noticed and instance_pool(instance) in self._noticed else EvictionRisk.NO
 
     def reserved(self, instance: InstanceView) -> bool:
         """Return whether it is paid for even if it is not used."""

@@ -14,9 +14,9 @@ from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.records import Market
 from everspot_core.schedule.placement.capacity import (
     DEPTH,
-    PoolMarks,
+    EvictionRisk,
+    PoolFlags,
     SeatRequest,
-    Unstable,
     Want,
     done_after,
     instance_kind,
@@ -25,8 +25,8 @@ from everspot_core.schedule.placement.capacity import (
 from everspot_core.schedule.placement.gangs import instance_record, pick
 from everspot_core.schedule.view import ClusterView, InstanceView
 
-_Bucket = tuple[Market, Unstable, bool]
-_Merit = tuple[bool, bool, bool, bool, Unstable, Shape, Market, str]
+_Bucket = tuple[Market, EvictionRisk, bool]
+_Merit = tuple[bool, bool, bool, bool, EvictionRisk, Shape, Market, str]
 
 
 class Timeline:
@@ -90,7 +90,7 @@ class _Group:
         free: by market, whether they are unstable, and whether they are reserved.
         promised: the first job to which some of them are promised.
         closed: nothing more is given away.
-        blind: promised for an unknown moment.
+        promised_without_time: some are promised, for a time that is not known.
     """
 
     def __init__(self, name: str, shape: Shape) -> None:
@@ -100,7 +100,7 @@ class _Group:
         self.ends: list[float] = []
         self.timeline: Timeline | None = None
         self.promised = ""
-        self.closed = self.blind = False
+        self.closed = self.promised_without_time = False
 
     def add(self, instance: InstanceView, bucket: _Bucket) -> None:
         self.free.setdefault(bucket, {})[instance.instance_id] = instance
@@ -115,9 +115,9 @@ class _Group:
                         del self.free[bucket]
                     break
 
-    def lends(self, count: int, hours: float) -> bool:
+    def can_backfill(self, count: int, hours: float) -> bool:
         """Return whether `count` are free, and no promise is delayed if they are in use for `hours`."""
-        if self.closed or self.count < count or (self.blind and hours == inf):
+        if self.closed or self.count < count or (self.promised_without_time and hours == inf):
             return False
         return self.timeline is None or self.timeline.enough_until(count) >= hours
 
@@ -133,7 +133,7 @@ class ExclusiveCapacity:
 
     def __init__(self, instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> None:
         self._view, self._records = view, {j.job_id: j.record for j in view.jobs}
-        self._marks = PoolMarks(view, now)
+        self._marks = PoolFlags(view, now)
         self._groups: dict[tuple[str, Shape], _Group] = {}
         self._fitting: dict[Want, list[_Group]] = {}
         self._set_aside_shapes: list[Shape] = []
@@ -152,7 +152,7 @@ class ExclusiveCapacity:
 
     def seat(self, request: SeatRequest) -> list[InstanceView]:
         """Return one instance, or a gang of one type; empty if the job has to wait."""
-        able = [g for g in self._fits(request) if g.lends(request.nodes, request.hours(g.name))]
+        able = [g for g in self._fits(request) if g.can_backfill(request.nodes, request.hours(g.name))]
         group, chosen = self._choose_one(request, able) if request.nodes == 1 else self._gang(request, able)
         if group is not None:
             group.use(chosen, request.hours(group.name))
@@ -179,14 +179,14 @@ class ExclusiveCapacity:
             group.timeline.take(request.nodes, start, request.hours(group.name))
         else:
             group = min(able, key=lambda g: (not g.count, request.nodes - g.count, g.shape, g.name))
-            group.blind = True
+            group.promised_without_time = True
         group.promised = group.promised or request.job_id
 
     def set_aside(self, request: SeatRequest) -> None:
         """Keep the smallest instances that are large enough."""
         for group in self._fits(request):
             spare = [i for b in sorted(group.free) if b[0] is Market.ON_DEMAND for i in group.free[b].values()]
-            if len(spare) >= request.nodes and group.lends(request.nodes, inf):
+            if len(spare) >= request.nodes and group.can_backfill(request.nodes, inf):
                 group.use(spare[: request.nodes], inf)
                 self._set_aside_shapes.append(group.shape)
                 return
@@ -222,9 +222,9 @@ class ExclusiveCapacity:
                 for instance in _first_two(members, request.avoid):
                     again = instance.instance_id in request.avoid
                     is_reserved = reserved is not request.critical and market is Market.ON_DEMAND
-                    suits = request.suits(market, again)
+                    suits = request.preference_key(market, again)
                     merit = (
-                        unstable is Unstable.ITSELF,
+                        unstable is EvictionRisk.ITSELF,
                         *suits,
                         is_reserved,
                         unstable,

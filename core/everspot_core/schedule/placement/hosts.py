@@ -8,7 +8,7 @@ from typing import NamedTuple
 from everspot_core.jobs.fit import Shape
 from everspot_core.jobs.job import Resources
 from everspot_core.jobs.records import Market
-from everspot_core.schedule.placement.capacity import Unstable
+from everspot_core.schedule.placement.capacity import EvictionRisk
 from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.view import InstanceView
 
@@ -45,7 +45,7 @@ def is_enough(room: Room, needed: Room) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Host:
+class SharedInstance:
     """An instance and the room that is free on it.
 
     Attributes:
@@ -55,13 +55,13 @@ class Host:
 
     instance: InstanceView
     shape: Shape
-    unstable: Unstable
+    unstable: EvictionRisk
     reserved: bool
     room: Room
     ends: list[tuple[float, Room]] = field(default_factory=list)
     promises: list[tuple[float, float, Room, str]] = field(default_factory=list)
     closed: bool = False
-    blind: bool = False
+    promised_without_time: bool = False
 
     def kind(self) -> "Kind":
         """Return the host's present kind. A host with promises has its own kind."""
@@ -80,9 +80,9 @@ class Host:
                 room = less(room, promised)
         return room
 
-    def lends(self, needed: Room, hours: float, start: float = 0.0) -> bool:
+    def can_backfill(self, needed: Room, hours: float, start: float = 0.0) -> bool:
         """Return whether there is room from `start` on for `hours`, and no promise is delayed by it."""
-        if self.closed or (self.blind and hours == inf) or not is_enough(self.room_at(start), needed):
+        if self.closed or (self.promised_without_time and hours == inf) or not is_enough(self.room_at(start), needed):
             return False
         later = (s for s, *_ in self.promises if start < s < start + hours)
         return all(is_enough(self.room_at(s), needed) for s in later)
@@ -95,7 +95,7 @@ class Host:
         """Return the first moment at which there is room for `hours`; inf if none is known."""
         if self.promises:
             times = sorted({0.0, *(e for e, _ in self.ends), *(u for _, u, *_ in self.promises)})
-            return next((t for t in times if t < inf and self.lends(needed, hours, t)), inf)
+            return next((t for t in times if t < inf and self.can_backfill(needed, hours, t)), inf)
         room, time = self.room, 0.0
         for end, back in sorted(self.ends):
             if is_enough(room, needed):
@@ -110,21 +110,21 @@ class Kind(NamedTuple):
     room: Room
     shape: Shape
     market: Market
-    unstable: Unstable
+    unstable: EvictionRisk
     reserved: bool
     name: str
     own: str
 
     @property
-    def bin(self) -> "Bin":
+    def bin(self) -> "PlacementClass":
         """The bin that holds this kind."""
-        return Bin(self.unstable, self.market, self.reserved, self.room[0])
+        return PlacementClass(self.unstable, self.market, self.reserved, self.room[0])
 
 
-class Bin(NamedTuple):
+class PlacementClass(NamedTuple):
     """A set of kinds among which the fit alone decides. `gpus`: the number that is free."""
 
-    unstable: Unstable
+    unstable: EvictionRisk
     market: Market
     reserved: bool
     gpus: float
@@ -137,7 +137,7 @@ class Kinds:
         self._kind: dict[str, Kind] = {}
         self._names: dict[Kind, list[str]] = {}
         self._counts: dict[Kind, int] = {}
-        self.bins: dict[Bin, dict[Kind, None]] = {}
+        self.bins: dict[PlacementClass, dict[Kind, None]] = {}
 
     def put(self, name: str, kind: Kind) -> None:
         """Note that the host is of this kind from now on."""

@@ -15,9 +15,9 @@ from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.records import Market
 from everspot_core.schedule.placement.capacity import (
     DEPTH,
-    PoolMarks,
+    EvictionRisk,
+    PoolFlags,
     SeatRequest,
-    Unstable,
     Want,
     done_after,
     hours_left,
@@ -25,7 +25,16 @@ from everspot_core.schedule.placement.capacity import (
     lingering,
 )
 from everspot_core.schedule.placement.gangs import instance_record, pick
-from everspot_core.schedule.placement.hosts import Bin, Host, Kind, Kinds, Room, is_enough, less, total_room
+from everspot_core.schedule.placement.hosts import (
+    Kind,
+    Kinds,
+    PlacementClass,
+    Room,
+    SharedInstance,
+    is_enough,
+    less,
+    total_room,
+)
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
 
 
@@ -34,14 +43,14 @@ class SharedCapacity:
 
     def __init__(self, instances: Iterable[InstanceView], view: ClusterView, now: datetime) -> None:
         self._jobs = {j.job_id: j for j in view.jobs}
-        self._view, self._marks = view, PoolMarks(view, now)
+        self._view, self._marks = view, PoolFlags(view, now)
         records = {j.job_id: j.record for j in view.jobs}
-        self._hosts: dict[str, Host] = {}
+        self._hosts: dict[str, SharedInstance] = {}
         self._kinds = Kinds()
         self._refused: dict[tuple[Want, int], tuple[float, str | None]] = {}
-        self._promised: list[Host] = []
+        self._promised: list[SharedInstance] = []
         self._closed: dict[tuple[Room, Shape], str] = {}
-        self._open: dict[Shape, list[Host]] = {}
+        self._open: dict[Shape, list[SharedInstance]] = {}
         self._shapes: dict[Shape, Shape] = {}
         self._able_shapes: dict[Want, frozenset[int]] = {}
         self._set_aside_shapes: list[Shape] = []
@@ -87,9 +96,11 @@ class SharedCapacity:
                 _needed_room(request, host.shape),
             )
             self._promised.append(host)
-            self._change(host, promise=(start, start + hours, needed, request.job_id), blind=start == inf)
+            self._change(
+                host, promise=(start, start + hours, needed, request.job_id), promised_without_time=start == inf
+            )
 
-    def _close(self, hosts: list[Host], ahead: str) -> None:
+    def _close(self, hosts: list[SharedInstance], ahead: str) -> None:
         """Give away nothing more on these hosts, which all have one shape."""
         del self._open[hosts[0].shape]
         for host in hosts:
@@ -100,7 +111,9 @@ class SharedCapacity:
     def set_aside(self, request: SeatRequest) -> None:
         """Keep room on the smallest instances that are large enough."""
         standing = [h for h in self._hosts.values() if instance_record(h.instance).market is Market.ON_DEMAND]
-        able = [h for h in standing if fits(request.need, h.shape) and h.lends(_needed_room(request, h.shape), inf)]
+        able = [
+            h for h in standing if fits(request.need, h.shape) and h.can_backfill(_needed_room(request, h.shape), inf)
+        ]
         spare = sorted(able, key=lambda h: (h.shape, h.instance.instance_id))[: request.nodes]
         if len(spare) == request.nodes:
             for host in spare:
@@ -135,10 +148,12 @@ class SharedCapacity:
             self._able_shapes[want] = frozenset(id(s) for s in self._shapes.values() if fits(request.need, s))
         return self._able_shapes[want]
 
-    def _host(self, instance: InstanceView, residents: tuple[str, ...]) -> Host:
+    def _host(self, instance: InstanceView, residents: tuple[str, ...]) -> SharedInstance:
         shape = Shape.from_machine(instance_record(instance))
         shape = self._shapes.setdefault(shape, shape)
-        host = Host(instance, shape, self._marks.unstable(instance), self._marks.reserved(instance), total_room(shape))
+        host = SharedInstance(
+            instance, shape, self._marks.unstable(instance), self._marks.reserved(instance), total_room(shape)
+        )
         for name in residents:
             job = self._jobs.get(name)
             used = total_room(job.submission.spec.resources) if job is not None and job.shares else host.room
@@ -146,7 +161,7 @@ class SharedCapacity:
             host.ends.append((_done_after(job, instance, self._view), used))
         return host
 
-    def _choose_one(self, request: SeatRequest) -> list[Host]:
+    def _choose_one(self, request: SeatRequest) -> list[SharedInstance]:
         """Return the best of the best bin that lends; an instance that the job avoids only if that is better still."""
         places = [(_rough(request, b, again=False), "", b) for b in self._kinds.bins if b.gpus >= request.need.gpus]
         for name in request.avoid:
@@ -155,27 +170,27 @@ class SharedCapacity:
                 places.append((_rough(request, host.kind().bin, again=True), name, host.kind().bin))
         for _, name, where in sorted(places):
             for host in [self._hosts[name]] if name else self._others(request, where):
-                if host.lends(
+                if host.can_backfill(
                     _needed_room(request, host.shape), request.hours(instance_record(host.instance).instance_type)
                 ):
                     return [host]
         return []
 
-    def _others(self, request: SeatRequest, where: Bin) -> Iterator[Host]:
+    def _others(self, request: SeatRequest, where: PlacementClass) -> Iterator[SharedInstance]:
         """Yield one host of each kind, the best fit first, without hosts that the job avoids."""
         for kind in _by_fit(request, self._roomy(request, where)):
             name = self._kinds.first(kind, request.avoid)
             if name is not None:
                 yield self._hosts[name]
 
-    def _roomy(self, request: SeatRequest, where: Bin) -> list[Kind]:
+    def _roomy(self, request: SeatRequest, where: PlacementClass) -> list[Kind]:
         able = self._shapes_for(request)
         if request.need.shared:
             needed = total_room(request.need)
             return [k for k in self._kinds.bins[where] if id(k.shape) in able and is_enough(k.room, needed)]
         return [k for k in self._kinds.bins[where] if id(k.shape) in able and is_enough(k.room, total_room(k.shape))]
 
-    def _gang(self, request: SeatRequest) -> list[Host]:
+    def _gang(self, request: SeatRequest) -> list[SharedInstance]:
         """Return hosts of the smallest type that has room on enough instances."""
         by_type: dict[tuple[Shape, str], list[Kind]] = {}
         for kind in (k for b in self._kinds.bins for k in self._roomy(request, b)):
@@ -183,19 +198,19 @@ class SharedCapacity:
         for key in sorted(by_type):
             names = (n for kind in by_type[key] for n in self._kinds.members(kind))
             needed, hours = _needed_room(request, key[0]), request.hours(key[1])
-            hosts = [self._hosts[n] for n in sorted(names) if self._hosts[n].lends(needed, hours)]
+            hosts = [self._hosts[n] for n in sorted(names) if self._hosts[n].can_backfill(needed, hours)]
             unstable = frozenset(h.instance.instance_id for h in hosts if h.unstable)
             chosen = pick([h.instance for h in hosts], request.nodes, request.prefer, unstable)
             if chosen:
                 return [self._hosts[i.instance_id] for i in chosen]
         return []
 
-    def _earliest(self, request: SeatRequest, able: list[Host]) -> list[tuple[float, Host]]:
+    def _earliest(self, request: SeatRequest, able: list[SharedInstance]) -> list[tuple[float, SharedInstance]]:
         """Return where and when the job is promised room: on the instances, all of one type, that have it first.
 
         If none is known to have it, those count where the least is lacking.
         """
-        by_type: dict[str, list[Host]] = {}
+        by_type: dict[str, list[SharedInstance]] = {}
         for host in able:
             by_type.setdefault(instance_record(host.instance).instance_type, []).append(host)
         enough = {name: hosts for name, hosts in by_type.items() if len(hosts) >= request.nodes}
@@ -221,25 +236,27 @@ class SharedCapacity:
 
     def _change(
         self,
-        host: Host,
+        host: SharedInstance,
         *,
         room: Room | None = None,
         end: tuple[float, Room] | None = None,
         promise: tuple[float, float, Room, str] | None = None,
-        blind: bool = False,
+        promised_without_time: bool = False,
     ) -> None:
         """Move the host to the kind that it is of now."""
         host.room = host.room if room is None else room
         host.ends += [end] if end is not None else []
         host.promises += [promise] if promise is not None else []
-        host.blind = host.blind or blind
+        host.promised_without_time = host.promised_without_time or promised_without_time
         self._kinds.put(host.instance.instance_id, host.kind())
 
 
-def _rough(request: SeatRequest, where: Bin, *, again: bool) -> tuple[bool, bool, bool, bool, Unstable, float]:
+def _rough(
+    request: SeatRequest, where: PlacementClass, *, again: bool
+) -> tuple[bool, bool, bool, bool, EvictionRisk, float]:
     is_reserved = where.reserved is not request.critical and where.market is Market.ON_DEMAND
-    leave = where.unstable is Unstable.ITSELF
-    return (leave, *request.suits(where.market, again), is_reserved, where.unstable, where.gpus)
+    leave = where.unstable is EvictionRisk.ITSELF
+    return (leave, *request.preference_key(where.market, again), is_reserved, where.unstable, where.gpus)
 
 
 def _needed_room(request: SeatRequest, shape: Shape) -> Room:

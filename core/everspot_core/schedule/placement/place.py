@@ -14,9 +14,9 @@ from everspot_core.jobs.records import JobRecord, JobState, Market, Reason, Role
 from everspot_core.jobs.sharing import largest_share
 from everspot_core.schedule.actions import Assign, Figures, Hold, Why
 from everspot_core.schedule.admission import Admission
+from everspot_core.schedule.awaited_instances import awaited, is_going
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.jobs import critical, end_of_waiting, job_outlook
-from everspot_core.schedule.launched import awaited, is_going
 from everspot_core.schedule.market.failover import Preference, failed_over
 from everspot_core.schedule.market.offers import build_need
 from everspot_core.schedule.market.policy import is_safe, last_moment
@@ -91,7 +91,7 @@ class _Placement:
             shares = self.view.shared and job.shares
             part = largest_share(job.submission.spec.resources, instance_record(chosen[0])) if shares else 1.0
             self.queue.charge(job, part * sum(self._rates.rate(instance_record(i)) for i in chosen))
-            self._admission.seat(job, map(instance_record, chosen), part)
+            self._admission.charge_instances(job, map(instance_record, chosen), part)
             self.actions.append(_assign(job, chosen, rank, preference, shares=shares))
             return
         self.actions.append(self._no_room(request))

@@ -4,7 +4,7 @@
    is ahead of them. That bounds every wait.
 2. Critical jobs.
 3. Urgent jobs: those whose deadline leaves less than URGENT to spare, the least spare time first.
-4. Jobs that have waited for AGED, the longest wait first.
+4. Jobs that have waited for STARVATION_LIMIT, the longest wait first.
 5. All others by fair share. The team that has used the least for its weight comes first; what it holds now, and what
    this plan gives it, counts in advance. Within a team the earlier deadline comes first, then the longer wait.
 """
@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.jobs.records import InstanceRecord, Market
-from everspot_core.schedule.jobs import AGED, critical, job_outlook, waiting_since
+from everspot_core.schedule.jobs import STARVATION_LIMIT, critical, job_outlook, waiting_since
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, PoolView
 
 STARVED = timedelta(days=7)
@@ -129,7 +129,7 @@ def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
     spare = slack(job, now)
     if spare is not None and spare < URGENT and not hopeless(job, now):
         return 2, spare.total_seconds()
-    return (3, -waited.total_seconds()) if waited >= AGED else None
+    return (3, -waited.total_seconds()) if waited >= STARVATION_LIMIT else None
 
 
 def hopeless(job: JobView, now: datetime) -> bool:

@@ -13,8 +13,8 @@ from heapq import heappop, heappush
 
 from everspot_core.jobs.fit import Shape, fits
 from everspot_core.schedule.actions import Why
+from everspot_core.schedule.awaited_instances import is_going
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, HOUR, critical, waiting_since
-from everspot_core.schedule.launched import is_going
 from everspot_core.schedule.lengths import Lengths, changeover_bound, expected_changeover
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.reuse import Reuse

@@ -38,7 +38,7 @@ JOBS_TO_CORDON = 2
 """The number of different jobs that must have failed on an instance, and done well elsewhere, for it to be at fault."""
 
 
-def leave(state: PlanState) -> list[Leave]:
+def choose_leaving(state: PlanState) -> list[Leave]:
     """Return the departures of instances that nothing else is decided about, with their reasons. At most one action
     each."""
     departures = _Departures(state)

@@ -24,8 +24,8 @@ from everspot_core.schedule.actions import (
     Why,
 )
 from everspot_core.schedule.admission import Admission
+from everspot_core.schedule.awaited_instances import is_going
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER, end_of_waiting, job_outlook
-from everspot_core.schedule.launched import is_going
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.steering import NO_TIME, Steering, instance_market, runs_well
@@ -34,10 +34,10 @@ from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.provisioning.idle_pool import Spares
 from everspot_core.schedule.provisioning.inflight import FreeSlot, InFlight
-from everspot_core.schedule.provisioning.launch_order import sort_by_urgency
-from everspot_core.schedule.provisioning.launches import Launches
-from everspot_core.schedule.provisioning.launching import PoolChooser
+from everspot_core.schedule.provisioning.pending_launches import Launches
+from everspot_core.schedule.provisioning.pool_chooser import PoolChooser
 from everspot_core.schedule.provisioning.shared_capacity import SharedRoom
+from everspot_core.schedule.provisioning.urgency import sort_by_urgency
 from everspot_core.schedule.view import InstanceView, JobView, PoolKey, instance_pool
 
 
@@ -64,7 +64,7 @@ def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]
         actions.append(action)
     if not view.draining:
         owners = {j.job_id: j.record.owner for j in view.jobs if j.record is not None and j.state.owned}
-        # The only decision about a cordoned instance is to note that the cloud takes it: its job still is to move.
+        # A cordoned instance was changed by its Cordon alone, so its job may still be moved.
         cordoned = {a.instance_id for a in state.actions if isinstance(a, Cordon)}
         running = [
             j
@@ -103,9 +103,9 @@ class _Provisioning:
         self.launches.settle(job.job_id)
         records = [instance_record(self._instances[i]) for i in (action.instance_id, *action.gang)]
         part = largest_share(job.submission.spec.resources, records[0]) if action.shares else 1.0
-        self.admission.seat(job, records, part)
+        self.admission.charge_instances(job, records, part)
         others = [i for i in coming if i.instance_id not in self.launches.busy]
-        if others and self._still_wanted(job, self._instances[action.instance_id], others):
+        if others and self._should_still_move(job, self._instances[action.instance_id], others):
             self.launches.keep(others)
 
     def refused(self, job: JobView) -> Refuse | None:
@@ -210,7 +210,7 @@ class _Provisioning:
             launch = self._launching.launch(job, replace(risk, market=Market.SPOT), offers)
             if launch is not None:
                 return [launch]
-        # If only its own unwanted launch stands in the way under the cap, that launch is released.
+        # The job's own launch on the other market may be all that exceeds the cap: that launch is released first.
         if not self._launching.fits_instead(job, to, offers, coming):
             self.launches.keep(coming)
         if risk.cause is Why.AT_CAP:
@@ -233,7 +233,7 @@ class _Provisioning:
 
     def _running(self, job: JobView, owner: InstanceView, coming: list[InstanceView], offers: Offers) -> list[Action]:
         """Return the actions for a running job, which may be better off elsewhere."""
-        if coming and self._still_wanted(job, owner, coming):
+        if coming and self._should_still_move(job, owner, coming):
             self.launches.keep(coming)
             return self._move(job, owner, coming)
         to = self._steering.steer(job, owner, offers, moving=True)
@@ -252,7 +252,7 @@ class _Provisioning:
         """Return whether the job's launch fits under the cap once it gives back its own instances."""
         return bool(own_instances) and self._launching.fits_instead(job, to, offers, own_instances)
 
-    def _still_wanted(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> bool:
+    def _should_still_move(self, job: JobView, owner: InstanceView, coming: list[InstanceView]) -> bool:
         """Return whether the job still is to move from its owner to the instances on their way.
 
         It moves to spot only while that is safe. It moves to on-demand unless it has a whole changeover more to spare

@@ -48,7 +48,7 @@ class ClusterView:
     - `faults`: the fault records of useless instances.
     - `idle_limit`: a launched instance without work is released after this; zero: immediately.
     - `cap`: the cap on launched instances; None: no cap.
-    - `purses`: the rest of the budgets of teams and of the environment.
+    - `cap_uses`: the rest of the budgets of teams and of the environment.
     - `lasting_changeover`: the bound on a changeover for refusing deadlines; None: the bound of the job's outlook.
     """
 
@@ -70,5 +70,5 @@ class ClusterView:
     faults: tuple[FaultRecord, ...]
     idle_limit: timedelta
     cap: Cap | None
-    purses: tuple[CapUse, ...]
+    cap_uses: tuple[CapUse, ...]
     lasting_changeover: timedelta | None

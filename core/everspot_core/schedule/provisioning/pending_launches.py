@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.records import InstanceState
 from everspot_core.schedule.actions import Figures, Release, Why
-from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, begins_at, job_outlook
-from everspot_core.schedule.launched import awaited, is_going
+from everspot_core.schedule.awaited_instances import awaited, is_going
+from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, earliest_start, job_outlook
 from everspot_core.schedule.market.reuse import Reuse
 from everspot_core.schedule.placement.queue import queue_order
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
@@ -132,7 +132,7 @@ class Launches:
         """Return the instances for jobs that may not begin yet, but will sooner than a changeover takes."""
         reserved: set[str] = set()
         for job in sorted(self._view.jobs, key=queue_order):
-            work, begins = job_outlook(job), begins_at(job)
+            work, begins = job_outlook(job), earliest_start(job)
             soon = work.changeover if work is not None else CHANGEOVER
             if job.job_id not in self._alive or begins is None or not self._now < begins <= self._now + soon:
                 continue

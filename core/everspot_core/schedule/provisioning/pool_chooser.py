@@ -14,7 +14,7 @@ from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.stock import Stocks
 from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.launch_cap import CapRoom
-from everspot_core.schedule.provisioning.launches import Launches
+from everspot_core.schedule.provisioning.pending_launches import Launches
 from everspot_core.schedule.provisioning.suspension import suspensions_in
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView
 

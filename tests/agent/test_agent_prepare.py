@@ -135,6 +135,18 @@ def test_a_program_finds_what_the_jobs_before_it_have_left(cluster, code):
     assert "found: {'flowers/deep/rose.txt': 'red', 'flowers/leaf.txt': 'green'} ['flowers', 'weeds']" in log
 
 
+def test_a_run_that_continues_from_no_outputs_says_that_checkpoints_are_not_given_on(cluster, tmp_path, capsys):
+    spec = JobSpec(name="weekly", recipe="r", every="7d", continue_from="last")
+    after = [PrecedingJob(name="weekly", job_id="weekly-1")]
+    submission = JobSubmission(job_id="weekly-2", spec=spec, submitted_at=cluster.clock.now(), after=after)
+    lay_inputs(cluster.store, submission, tmp_path / "inputs")
+    warning = "warning: continue_from gives outputs, not checkpoints, and that run left nothing in outputs/"
+    assert warning in capsys.readouterr().out
+    cluster.store.data.put("jobs/weekly-1/outputs/000001/model.pt", b"weights")
+    lay_inputs(cluster.store, submission, tmp_path / "inputs")
+    assert "warning" not in capsys.readouterr().out
+
+
 def test_outputs_that_find_no_room_are_the_machine_s_fault_and_not_the_job_s(cluster, tmp_path, monkeypatch):
     cluster.store.data.put("jobs/big-1/outputs/000001/a", b"12345")
     spec = JobSpec(name="toy", recipe="r")

@@ -7,10 +7,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from agent_helpers import Cluster, eventually
+from agent_helpers import FAST, Cluster, eventually
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import EventKind, JobState
-from everspot_store import Dataset
+from everspot_store import Dataset, job_transfer
 from everspot_train.shards import ShardOrder, write_index
 
 PROGRAM = Path(__file__).parent / "programs" / "streaming"
@@ -107,6 +107,32 @@ def test_a_killed_job_goes_on_at_the_very_sample_of_a_streamed_dataset(
     assert ended.data["shard_traffic"] == dict(
         zip(("fetched_bytes", "cached_bytes"), map(int, traffic[-1]), strict=True)
     )
+
+
+@pytest.mark.torch
+@pytest.mark.nightly  # as long as the test above, and only the bucket differs
+@pytest.mark.timeout(900)
+def test_a_visit_streams_its_dataset_from_the_bucket_of_its_host(cluster: Cluster, tmp_path: Path) -> None:
+    host = Cluster(tmp_path / "host", FAST)
+    host.store.write_manifest(host.manifest.model_copy(update={"region": "eu-west-1"}))
+    try:
+        dataset = cluster.store.datasets.put("web", write_shards(tmp_path / "shards"), region="us-east-1")
+        submit(cluster, dataset, tmp_path, 1)
+        (tmp_path / "fast").touch()
+        job = cluster.store.jobs.get("job-1")
+        assert job is not None
+        sent = job_transfer.send(cluster.store, host.store, job.value, job.value, 0)
+        assert sent >= dataset.size
+        host.store.submit(job.value)
+        host.assign("job-1", "i-1")
+        host.start_agent("i-1")
+        record = host.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED, seconds=LONG)
+        assert record.state is JobState.SUCCEEDED, host.printed()
+        trace, expected = read_trace(tmp_path / "trace-0"), expected_keys(dataset, 0, 1)
+        assert dict(trace) == expected
+        assert host.store.datasets.find("web").region == "eu-west-1"
+    finally:
+        host.close()
 
 
 def test_a_shard_that_is_larger_than_the_cache_is_an_error_of_one_sentence(cluster: Cluster, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from everspot_cli.commands import rehearse as command
 from everspot_cli.errors import CliError
 from everspot_cli.rehearsal import engine, history
+from everspot_core.jobs.job import JobSpec
 
 JOB = "name: mine\nentrypoint: [train.py, --fast]\ncode: src\n"
 DIFFERENCE = {
@@ -62,6 +63,17 @@ def test_a_job_is_rehearsed_without_what_only_a_cluster_has(world, code, answers
     assert "Exact: 12 steps, 1 place of interruption" in answer.out
     assert "[none]" in answer.out, "text of a user is no markup"
     assert "run 1 of 8: undisturbed" in answer.err
+
+
+def test_a_streamed_dataset_is_read_from_the_folder_of_this_machine(world, code, answers):
+    (code / "data" / "web").mkdir(parents=True)
+    (code / "job.yaml").write_text(JOB + "datasets: [web]\nstream: [web]\n")
+    answer = world.run("rehearse", str(code / "job.yaml"), env={"EVERSPOT_DATA": str(code / "data")})
+    assert answer.code == 0, answer.err
+    spec = answers[1][0]
+    assert (spec.datasets, spec.stream) == ([], [])
+    JobSpec.model_validate(spec.model_dump())  # as the agent that rehearses reads it
+    assert "web is read from EVERSPOT_DATA, not streamed through a cache" in answer.out
 
 
 @pytest.mark.parametrize(

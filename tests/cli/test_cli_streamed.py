@@ -48,6 +48,9 @@ def test_the_report_says_how_many_bytes_were_not_fetched_twice(world: World) -> 
     }
     assert "12 GB not fetched twice; 4 GB fetched" in " ".join(world.run("report").out.split())
     assert "not fetched twice" not in world.run("report", "c").out
+    page = world.root / "report.html"
+    assert world.run("report", "--html", str(page)).code == 0
+    assert "12 GB" in page.read_text() and "streamed and not fetched twice" in page.read_text()
 
 
 def test_a_dataset_says_in_which_region_it_lies(world: World, tmp_path: Path) -> None:

@@ -125,3 +125,33 @@ def test_what_had_no_effect_yet_is_listed(tmp_path: Path) -> None:
     answer = rehearsed(tmp_path, loop(BEFORE="best = 9.0", AFTER="best = min(best, loss.item())"), MIDDLE)
     assert answer["verdict"] == "exact"
     assert "main.best" in [leftover["name"] for leftover in answer["leftovers"]]
+
+
+STREAMED = """
+import torch
+from everspot_train.shards import ShardedDataset
+from everspot_train.trainer import Run
+from torch import nn
+torch.set_num_threads(1)
+def decode(sample):
+    return torch.tensor([float(sample["txt"])])
+with Run.open(seed=3) as run:
+    model = run.prepare(nn.Linear(1, 1))
+    dataset = ShardedDataset("web", cache_gb=1, window=2, decode=decode)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    loader = dataset.loader(4, seed=1, num_workers=1, persistent_workers=True)
+    run.track(model=model, optimizer=optimizer, loader=loader)
+    for x in run.batches(total_steps=100):
+        run.step(model(x).square().mean())
+"""
+
+
+@pytest.mark.nightly
+def test_a_loop_that_streams_is_rehearsed_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    web = tmp_path / "data" / "web"
+    web.mkdir(parents=True)
+    for number in range(24):
+        (web / f"{number:02d}.txt").write_text(str(number / 24))
+    monkeypatch.setenv("EVERSPOT_DATA", str(tmp_path / "data"))
+    answer = rehearsed(tmp_path, STREAMED, MIDDLE, steps=8)
+    assert answer["verdict"] == "exact", answer

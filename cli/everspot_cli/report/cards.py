@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from everspot_core.counting import counted
+from everspot_core.counting import counted, size
 
 from everspot_cli.report.page import card
 from everspot_cli.report.terminal import percent, redone
@@ -75,6 +75,10 @@ def _outcome(report: dict[str, Any]) -> list[str]:
             "good" if again == 0 else "bad",
         ),
     ]
+    streamed = report["streamed"]
+    if streamed["jobs"]:
+        fetched = f"{size(streamed['fetched_bytes'])} fetched"
+        parts.append(card(size(streamed["cached_bytes"]), "streamed and not fetched twice", fetched))
     if waits:
         over = f"over {counted(len(waits), 'notice')}"
         parts.append(card(f"{max(waits):.1f} s", "notice to durable, longest", over))

@@ -1,7 +1,6 @@
 """Trains a small convolutional network on images that it reads from slow storage, batch by batch.
 
-The storage is simulated: each read of a batch waits for as long as makes the run use 37 % of its processors if nobody
-reads ahead. `WORKERS` processes of the loader wait at once.
+The storage is simulated: each read of a batch waits for `READ_SECONDS`. `WORKERS` processes of the loader wait at once.
 """
 
 import gzip
@@ -17,8 +16,7 @@ from torch import nn
 
 TRAIN, TEST = 12_800, 4000
 BATCH = 64
-UTILIZATION = 0.37
-LEAST_WAIT, CALIBRATION_STEPS = 0.02, 40
+READ_SECONDS = 0.06
 
 
 def read(name: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -33,10 +31,9 @@ def read(name: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class SlowImages(torch.utils.data.Dataset[Any]):
-    """Images on slow storage. `wait`: seconds of each read."""
+    """Images on slow storage."""
 
-    def __init__(self, wait: float) -> None:
-        self.wait = wait
+    def __init__(self) -> None:
         self.images, self.labels = read("train", TRAIN)
 
     def __len__(self) -> int:
@@ -49,43 +46,23 @@ class SlowImages(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """Read a batch."""
-        time.sleep(self.wait)
+        time.sleep(READ_SECONDS)
         return [(self.images[index], self.labels[index]) for index in indices]
-
-
-def make_model() -> nn.Module:
-    """Return the network."""
-    return nn.Sequential(
-        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        nn.Flatten(),
-        nn.Linear(32 * 49, 10),
-    )
-
-
-def find_wait() -> float:
-    """Return the seconds that a read has to wait for the utilization, from the time of some steps without a wait."""
-    model, images = make_model(), torch.zeros(BATCH, 1, 28, 28)
-    optimizer = torch.optim.Adam(model.parameters())
-    for step in range(2 * CALIBRATION_STEPS):
-        if step == CALIBRATION_STEPS:  # the first ones warm up
-            began, busy = time.monotonic(), time.process_time()
-        optimizer.zero_grad()
-        model(images).square().mean().backward()
-        optimizer.step()
-    span, busy = time.monotonic() - began, time.process_time() - busy
-    processors = len(os.sched_getaffinity(0))
-    return max(LEAST_WAIT, (busy / (processors * UTILIZATION) - span) / CALIBRATION_STEPS)
 
 
 def main() -> None:
     """Train, and report the accuracy on the test images."""
-    wait = find_wait()
-    print(f"each read waits for {wait:.3f} s", flush=True)
     with Run.open(seed=1) as run:
-        model = run.prepare(make_model())
+        model = run.prepare(
+            nn.Sequential(
+                *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+                *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+                nn.Flatten(),
+                nn.Linear(32 * 49, 10),
+            )
+        )
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        loader = resumable_loader(SlowImages(wait), BATCH, seed=1, num_workers=int(os.environ["WORKERS"]))
+        loader = resumable_loader(SlowImages(), BATCH, seed=1, num_workers=int(os.environ["WORKERS"]))
         run.track(model=model, optimizer=optimizer, loader=loader)
         for x, y in run.batches(epochs=float(os.environ["EPOCHS"])):
             run.step(nn.functional.cross_entropy(model(x.to(run.device)), y.to(run.device)))

@@ -18,7 +18,7 @@ from everspot_train.agent.actions import (
     Take,
     Terminate,
 )
-from everspot_train.agent.decide import concluded, decide, postponed
+from everspot_train.agent.decide import decide, forget_job, retry_later
 from everspot_train.agent.stop_demand import KILL_GRACE, PATIENCE
 from everspot_train.agent.world import LeaseView, Memory, World
 from everspot_train.rundir import Status, TrainingPhase
@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 def test_an_assignment_is_taken_once() -> None:
     memory, actions = decide(Memory(), world(assignment=assignment()), LIMITS)
     assert actions == [Take(JOB)]
-    memory = concluded(memory, seconds(101))
+    memory = forget_job(memory, seconds(101))
     assert acts(memory, world(102, assignment=assignment())) == []
     again = JobKey("job-1", 2)
     assert acts(memory, world(103, assignment=assignment(again))) == [Take(again)]
@@ -37,7 +37,7 @@ def test_an_assignment_is_taken_once() -> None:
 
 def test_a_job_whose_lease_could_not_be_asked_for_is_tried_again() -> None:
     memory, _ = decide(Memory(), world(assignment=assignment()), LIMITS)
-    assert acts(postponed(memory), world(101, assignment=assignment())) == [Take(JOB)]
+    assert acts(retry_later(memory), world(101, assignment=assignment())) == [Take(JOB)]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_sigterm_stops_the_job_first_and_then_the_agent() -> None:
     request = actions[0]
     assert isinstance(request, AskToStop)
     assert request.stop.reason is Reason.SHUTDOWN
-    memory = concluded(memory, seconds(103))
+    memory = forget_job(memory, seconds(103))
     last_actions = acts(memory, world(104, shutdown_by=seconds(180)))
     assert last_actions == [EndAgent("the agent was told to end", poweroff=False)]
     stuck = running(180, shutdown_by=seconds(180), running=False, exit_code=0)
@@ -200,7 +200,7 @@ def test_an_order_to_leave_stops_the_job_whichever_it_is_and_then_powers_off() -
     request = actions[0]
     assert isinstance(request, AskToStop)
     assert (request.stop.reason, request.stop.source) == (Reason.ROLL, "roll")
-    memory = concluded(memory, seconds(103))
+    memory = forget_job(memory, seconds(103))
     assert acts(memory, world(104, assignment=leave)) == [
         EndAgent("the scheduler lets this instance go: roll", poweroff=True)
     ]
@@ -265,7 +265,7 @@ def test_whatever_is_seen_a_job_ends_once_and_nothing_is_told_after_its_lease(dr
         if any(isinstance(action, Conclude) for action in actions):
             assert look.lease is LeaseView.VALID
             assert not look.running
-            memory = concluded(memory, look.now)
+            memory = forget_job(memory, look.now)
         if memory.job is None:
             ended += 1
             assert JOB in memory.handled

@@ -175,7 +175,7 @@ def test_an_empty_folder_inside_a_checkpoint_is_kept_and_any_other_is_told(place
     keeper.keep_last(ProgramEnd.KILLED)
     (event,) = place.list_events(EventKind.SKIPPED)
     assert event["paths"] == ["step-40"]
-    assert event["reason"] == "it is an empty folder, and in no checkpoint that is a folder"
+    assert event["reason"] == "it is an empty folder outside of checkpoint folders"
 
     second = place.next_machine(2)
     assert (second.folder / "step-20" / "shards" / "none").is_dir()
@@ -212,7 +212,7 @@ def test_a_file_without_an_ending_that_is_rewritten_all_the_time_is_told(place: 
     events = place.list_events(EventKind.SKIPPED)
     assert sorted(path for event in events for path in event["paths"]) == ["step", "weights"]
     assert {event["reason"] for event in events} == {
-        "it is rewritten all the time: it counts as a log, and may be kept in another state than the other files"
+        "it is rewritten all the time, so it counts as a log, and its copy may not match the other files"
     }
 
 
@@ -290,7 +290,7 @@ def test_settings_that_come_after_their_checkpoint_was_kept_are_told(place: Plac
         write(keeper, "trainer.toml", f"step = {number}")
         place.look(keeper, 30)
     events = [event for event in place.list_events(EventKind.SKIPPED) if event["paths"] == ["trainer.toml"]]
-    reason = "it came after the checkpoint that it belongs to was kept, with the file as it was before"
+    reason = "it was written after its checkpoint was published, so the checkpoint has the older version"
     assert [event["reason"] for event in events] == [reason] * is_told
     keeper.keep_last(ProgramEnd.SOUND)
     assert restore_tree(place, 2) == {"model.pt": "2", "trainer.toml": "step = 2"}

@@ -154,5 +154,5 @@ def test_an_interruption_is_heard_though_the_rebalance_recommendation_is_garbage
 
     watch.poll_notices()
 
-    heard = watch.sighting().interruption
+    heard = watch.observe().interruption
     assert heard is not None and heard.action_at == at

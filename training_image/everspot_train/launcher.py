@@ -3,7 +3,7 @@ torchrun's arguments.
 
 torchrun copies an exception of a process to its own TORCHELASTIC_ERROR_FILE, and ends with 1 and a page of text. It
 does not report the end of a process that wrote no exception, such as one that was killed. This launcher always writes
-the file, with the process's exit code (negative for a signal), and leaves the page out.
+the file, with the process's exit code (negative for a signal), and leaves that text out.
 """
 
 import json

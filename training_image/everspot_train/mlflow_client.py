@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from everspot_core.jobs.tracking import allows_credentials
 
 MOST_METRICS = 1000
-"""The most metrics of one `log-batch`: MLflow takes no more."""
+"""The most metrics that MLflow takes in one `log-batch`."""
 _TIMEOUT = 10.0
 _MOST_BYTES = 1 << 20
 _TRY_AGAIN = (408, 425, 429)
@@ -59,7 +59,7 @@ class MlflowClient:
         self._headers = {"Content-Type": "application/json", **_authorization(url, environment)}
 
     def find_experiment(self, name: str) -> str:
-        """Return the id of the experiment, which is created if there is none."""
+        """Return the id of the experiment. Create it if it does not exist."""
         try:
             answer = self._call("experiments/get-by-name", {"experiment_name": name}, post=False)
             return str(answer["experiment"]["experiment_id"])

@@ -1,5 +1,5 @@
-"""The process that runs on every instance of the image: takes jobs, guards their lease, watches for the cloud's notice.
+"""The process that runs on every instance of the image: it takes jobs, renews their leases, and watches for the cloud's
+notices.
 
-It never imports torch: the training process is a separate child process, and the agent must be up within a second of
-boot.
+It never imports torch, because the agent must be up within a second of boot. Training runs in child processes.
 """

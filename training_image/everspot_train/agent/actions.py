@@ -9,7 +9,7 @@ from everspot_core.jobs.records import Notice, Reason
 from everspot_train.agent.endings import Ending
 
 LAST_CALL = timedelta(seconds=30)
-"""The longest time between the last SIGTERM and SIGKILL. It is a quarter of the time that the program has to end."""
+"""SIGTERM is repeated at most this long before SIGKILL; earlier if a quarter of the program's time is shorter."""
 
 
 class JobKey(NamedTuple):
@@ -33,7 +33,7 @@ class StopDemand:
 
     @property
     def last_call_at(self) -> timedelta:
-        """When SIGTERM also goes to the processes that did not get it from their parents."""
+        """The time at which SIGTERM is also sent to the processes that did not get it from their parents."""
         return self.kill_at - min((self.kill_at - self.term_at) / 4, LAST_CALL)
 
 
@@ -70,19 +70,19 @@ class AskForCheckpoint:
 
 @dataclass(frozen=True)
 class Terminate:
-    """SIGTERM to the training process. `final`: again, since the time that it has to end is almost over."""
+    """Send SIGTERM to the training process. `final`: the repeated signal, shortly before SIGKILL."""
 
     final: bool = False
 
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL to the remaining processes of the job."""
+    """Send SIGKILL to the remaining processes of the job."""
 
 
 @dataclass(frozen=True)
 class Conclude:
-    """The training process is over and this agent holds the lease: write the ending and release the lease."""
+    """Write the ending of a training process that has ended, and release the lease, which this agent holds."""
 
     ending: Ending
     stop: StopDemand | None
@@ -90,7 +90,7 @@ class Conclude:
 
 @dataclass(frozen=True)
 class Abandon:
-    """This agent lost the lease: kill the job's processes and write nothing."""
+    """Kill the job's processes and write nothing, because this agent has lost the lease."""
 
     reason: str
 
@@ -105,8 +105,8 @@ class EndAgent:
 
 @dataclass(frozen=True)
 class Stalled:
-    """The program stalls: write an event. `step`: its last one, None if it reports none. `seconds`: real time since
-    then, or since its last sign of life."""
+    """Write an event for a program that stalls. `step`: its last step, None if it reports none. `seconds`: real time
+    since that step, or since its last sign of life."""
 
     step: int | None
     seconds: float

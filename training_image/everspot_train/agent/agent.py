@@ -1,11 +1,11 @@
 """The agent: runs one job that has the machine alone, or several jobs that share it.
 
-If a job has the machine alone, only the main thread starts, signals and ends the training process. It waits for the
-store only while no process runs, so a hanging store cannot keep it from stopping a process whose lease has expired.
-Four helper threads do the I/O: `beats` (lease and heartbeat), `feeds` (assignment, events, logs), `folders`
+If a job has the machine alone, only the main thread starts, signals and ends the training process. While a process
+runs, the main thread never waits for the store, so that it can stop a process whose lease has expired even if the store
+hangs. Four helper threads do the I/O: `beats` (lease and heartbeat), `feeds` (assignment, events, logs), `folders`
 (checkpoints of programs that do not use the trainer library) and `notices` (metadata service). A fifth, `measurements`,
-reads what the job uses of the machine; nothing waits for it, because a broken GPU may keep it for ever. Jobs that share
-the machine have threads of their own: see `shared_jobs`.
+samples the job's utilization; no thread waits for it, because a broken GPU may block it for ever. Jobs that share the
+machine have their own threads: see `shared_jobs`.
 """
 
 import logging
@@ -24,7 +24,7 @@ from everspot_train.agent.endings import Ending
 from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.heartbeat import Heartbeat
 from everspot_train.agent.own_log import OwnLog
-from everspot_train.agent.runner import JobRunner, Outside
+from everspot_train.agent.runner import ExternalState, JobRunner
 from everspot_train.agent.shared_jobs import SharedJobs, select_assignment
 from everspot_train.agent.starter import Starter
 from everspot_train.agent.threads import HELPER_EVERY, LOOK_EVERY, MEASURE_EVERY, DueTimer, Repeating
@@ -32,13 +32,14 @@ from everspot_train.agent.watch import NoticeWatcher
 from everspot_train.agent.world import Memory
 
 POLL_BUSY = 5
-"""The factor on `poll_every` while the agent has a job: notices come by the metadata service too."""
+"""The factor on `poll_every` while the agent has a job. Fewer polls suffice, because notices also come from the
+metadata service."""
 POLL_FRESH = timedelta(milliseconds=500)
 FRESH = timedelta(minutes=1)
 """The time after its start for which an agent without a job polls every POLL_FRESH, because it was most likely launched
-for a job that waits."""
+for a waiting job."""
 AGENT_FAILURES = 3
-"""After this many attempts in a row that the agent itself failed, its machine takes no further jobs."""
+"""After this many consecutive attempts that ended by a failure of the agent, its machine takes no further jobs."""
 JOIN_PATIENCE = timedelta(seconds=10)
 
 _log = logging.getLogger(__name__)
@@ -77,10 +78,10 @@ class Agent:
         self._poll_fresh = DueTimer(min(POLL_FRESH, manifest.limits.poll_every), clock)
         self._poll = DueTimer(manifest.limits.poll_every, clock)
         self._poll_busy = DueTimer(manifest.limits.poll_every * POLL_BUSY, clock)
-        self._alone = self._hire(None, self._ended)
-        self._shared_jobs = SharedJobs(self._hire, self._outside, clock)
+        self._alone = self._make_runner(None, self._ended)
+        self._shared_jobs = SharedJobs(self._make_runner, self._external_state, clock)
 
-    def _hire(self, seat: Seat | None, ended: Callable[[Ending | None], None]) -> JobRunner:
+    def _make_runner(self, seat: Seat | None, ended: Callable[[Ending | None], None]) -> JobRunner:
         contact = self._watch.store_contact
         return JobRunner(
             manifest=self._manifest, starter=self._starter, contact=contact, clock=self._clock, ended=ended, seat=seat
@@ -114,13 +115,13 @@ class Agent:
             self._shared_jobs.abandon()
             self._starter.close()
         helpers[0].join(JOIN_PATIENCE)
-        self._heartbeat.last_word(self._watch.notice)
+        self._heartbeat.report_gone(self._watch.notice)
         return leave
 
     def step(self) -> act.EndAgent | None:
         """Observe once, decide, and act. Return the reason to end, or None."""
         self.looked_at = self._clock.monotonic()
-        outside, alone = self._outside(), self._alone
+        outside, alone = self._external_state(), self._alone
         self._settle_endings()
         if self._shutdown_by is None and alone.memory.job is None:
             self._shared_jobs.look(outside.assignment)
@@ -160,9 +161,9 @@ class Agent:
         """Upload the folder of a program that does not use the trainer library, which may take long."""
         self._alone.keep_folder()
 
-    def _outside(self) -> Outside:
-        heard = self._watch.sighting()
-        return Outside(
+    def _external_state(self) -> ExternalState:
+        heard = self._watch.observe()
+        return ExternalState(
             assignment=heard.assignment,
             interruption=heard.interruption,
             rebalance=heard.rebalance,
@@ -172,11 +173,11 @@ class Agent:
 
     def _ended(self, ending: Ending | None) -> None:
         """Clean up after the last job, and check whether the machine is still fit."""
-        self._blame(ending)
+        self._record_machine_fault(ending)
         if ending is not None and (ending.reason.failure or ending.unstarted):
             self._fitness.remeasure()
         self._fitness.tidy()
-        self._unfit = self._fitness.look_again()
+        self._unfit = self._fitness.check_now()
 
     def _settle_endings(self) -> None:
         """Check after the endings of shared jobs whether the machine is fit. While a job remains, only the folders of
@@ -186,17 +187,17 @@ class Agent:
             if not self._shared_jobs.residents:
                 self._ended(ending)
             elif ending is not None and ending.fault is not None:
-                self._blame(ending)
-                self._unfit = self._fitness.look_again()
+                self._record_machine_fault(ending)
+                self._unfit = self._fitness.check_now()
 
-    def _blame(self, ending: Ending | None) -> None:
+    def _record_machine_fault(self, ending: Ending | None) -> None:
         if ending is None:
             return
         self._agent_failures = self._agent_failures + 1 if ending.reason is Reason.AGENT else 0
         if self._agent_failures >= AGENT_FAILURES:
             words = f"{AGENT_FAULT}failed {self._agent_failures} times in a row; the last time: {ending.message}"
-            self._fitness.blame(FaultKind.AGENT, words)
-        self._fitness.blame(ending.fault, ending.message)
+            self._fitness.record_fault(FaultKind.AGENT, words)
+        self._fitness.record_fault(ending.fault, ending.message)
 
     @staticmethod
     def _check(helpers: list[Repeating]) -> None:

@@ -1,7 +1,7 @@
-"""Jobs of a booted image: the broker starts each as a user of its own, and the agent asks it for what only root may do.
+"""Jobs of a booted image: the broker starts each job under its own user, and does for the agent what only root may do.
 
-The agent itself reads what the kernel counts of a job and decides which of its processes get SIGTERM and when, as for
-jobs of its own user. The connection to the broker lives as long as the job: if either end dies, the job does.
+The agent itself reads the kernel's counters of a job and decides which of its processes get SIGTERM and when, as for
+jobs of its own user. The connection to the broker lives as long as the job: if either side dies, the job ends.
 """
 
 import json
@@ -27,22 +27,22 @@ from everspot_train.broker import protocol
 from everspot_train.broker.protocol import BadRequest, Channel, ConnectionLost, Request, StartRequest
 
 ANSWER_TIMEOUT = timedelta(seconds=90)
-"""Longer than the broker takes for any request: it has limits of its own for what systemd does."""
+"""Longer than the broker takes for any request, since the broker limits the time of systemd's calls."""
 _MIB_PER_GIB = 1024
 
 _log = logging.getLogger(__name__)
 
 
 class BrokerError(OSError):
-    """The broker refused a request, or is not there."""
+    """The broker refused a request, or does not run."""
 
 
 class _Connection:
     """A connection to the broker. Any thread may use it.
 
     Attributes:
-        ended: how the job's first process ended: its exit code, negative for a signal; None while it runs.
-        out_of_memory: whether the kernel has killed it for the memory that it took.
+        ended: the exit code of the job's first process, negative for a signal; None while it runs.
+        out_of_memory: whether the kernel has killed it at its memory limit.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class _Connection:
         """Return the broker's answer.
 
         Raises:
-            BrokerError: if it refuses, or the connection is lost.
+            BrokerError: if the broker refuses, or the connection is lost.
         """
         with self._lock:
             if self._channel is None:
@@ -84,11 +84,12 @@ class _Connection:
 
     @property
     def lost(self) -> bool:
-        """Whether there is no broker at the other end, and so no job."""
+        """Whether the broker, and with it the job, is gone."""
         return self._channel is None
 
     def look(self) -> int | None:
-        """Return how the first process ended; None while it runs. A job whose broker is gone was killed with it."""
+        """Return the exit code of the first process; None while it runs. A job whose broker is gone counts as
+        killed."""
         with self._lock:
             try:
                 while self._channel is not None and (message := self._channel.receive(timedelta())) is not None:
@@ -99,7 +100,7 @@ class _Connection:
             return self.ended
 
     def close(self) -> None:
-        """Close it: what is left of the job is killed."""
+        """Close the connection. The broker then kills the remaining processes of the job."""
         with self._lock:
             self._lose()
 
@@ -118,7 +119,7 @@ class _Connection:
 
 
 class BrokeredProcess:
-    """A job that runs as a user of its own."""
+    """A job that runs under its own user."""
 
     def __init__(self, connection: _Connection, group: ControlGroup | None, memory_gib: float | None) -> None:
         self._connection = connection
@@ -134,28 +135,28 @@ class BrokeredProcess:
         return code if self._killed or not self._end.goes_on() else None
 
     def memory_gib(self) -> float | None:
-        """By its control group if that counts memory, else by its processes."""
+        """Measured by its control group, or by its processes if the group does not count memory."""
         counted = memory.of_group(self._group.path) if self._group is not None else None
         return counted if counted is not None else memory.of_processes(self._members())
 
     def cpu_seconds(self) -> float | None:
-        """Of its living processes and of those children that they have waited for."""
+        """Measured for its living processes and the children that they have waited for."""
         return cpu_seconds(self._members())
 
     def counters(self) -> JobCounters:
-        """By its control group, and where that does not count by its processes."""
+        """Read from its control group, or from its processes if the group has no counters."""
         return read_job(self._group.path if self._group is not None else None, self._members)
 
     def limit_hit(self) -> float | None:
-        """By what systemd says of the job's unit."""
+        """Reported by systemd for the job's unit."""
         return self._memory_gib if self._connection.out_of_memory else None
 
     def terminate(self, *, final: bool = False) -> None:
-        """SIGTERM to the processes that handle it, and later to the others: see `termination`."""
+        """Send SIGTERM to the processes that handle it, and later to the others: see `termination`."""
         self._end.begin(final=final)
 
     def kill(self) -> None:
-        """Let the broker kill all of it and remove what it left."""
+        """Have the broker kill all processes of the job and remove its files."""
         if self._killed:
             return
         self._killed = True
@@ -167,8 +168,8 @@ class BrokeredProcess:
             self._connection.close()
 
     def find_files(self, root: bytes, *, mapped: bool) -> list[set[bytes]]:
-        """Return the files below a folder that the job may be writing to: those that it has mapped, or those that it
-        has open for writing, and to append. Empty if the job is gone."""
+        """Return the files below a folder that the job may be writing to: the mapped files, or the files that are open
+        for writing, and for appending. Empty if the job has ended."""
         try:
             answer = self._connection.request(protocol.FilesRequest(os.fsdecode(os.path.realpath(root)), mapped))
         except BrokerError:
@@ -189,7 +190,7 @@ class BrokeredProcess:
 
 
 class BrokeredFiles:
-    """The files that the job of a run directory may be writing to, once it was launched."""
+    """Finds the files that the launched job of a run directory may be writing to."""
 
     def __init__(self, processes: Mapping[Path, BrokeredProcess], run_dir: Path) -> None:
         self._processes = processes
@@ -222,10 +223,10 @@ class BrokerLauncher:
         self._processes: WeakValueDictionary[Path, BrokeredProcess] = WeakValueDictionary()
 
     def launch(self, job: JobLaunch) -> TrainingProcess:
-        """Start it as a user of its own, which sees of the agent's folders the named ones alone.
+        """Start the job under its own user, which sees only the named folders of the agent.
 
         Raises:
-            BrokerError: if the broker is not there, or cannot start it.
+            BrokerError: if the broker does not run, or cannot start the job.
         """
         request = _start_request(job)
         program = {"command": job.command, "directory": str(job.cwd), "environment": job.environment}
@@ -243,11 +244,11 @@ class BrokerLauncher:
         return process
 
     def open_files(self, run_dir: Path) -> OpenFiles:
-        """Return what finds the files that the job of a run directory may be writing to."""
+        """Return an object that finds the files that the job of a run directory may be writing to."""
         return BrokeredFiles(self._processes, run_dir)
 
     def clear(self) -> int:
-        """Let the broker kill the jobs of earlier agents. Raises `BrokerError`."""
+        """Have the broker kill the jobs of earlier agents. Raises `BrokerError`."""
         connection = _Connection(self._path)
         try:
             return int(connection.request(protocol.ClearRequest())["cleared"])
@@ -256,7 +257,8 @@ class BrokerLauncher:
 
 
 def _start_request(job: JobLaunch) -> StartRequest:
-    """Raises `BrokerError` for a folder that is not where the image has it."""
+    """Return the broker's request for a job. Raises `BrokerError` for a folder that is not at its place in the
+    image."""
     places = {protocol.HOME / place: kind for kind, place in protocol.PLACES.items()}
     names: dict[str, str] = {}
     in_memory: tuple[str, str] | None = None

@@ -1,9 +1,9 @@
-"""Ends every process that a job started, even if it detached itself. It uses a control group per job where the machine
-has them, and adopts orphans where it does not. On the image jobs have units of their own instead (`brokered`).
+"""Ends every process that a job started, even detached ones. Each job has a control group if the machine has them;
+otherwise the agent adopts orphans. On the image jobs have their own systemd units instead (`brokered`).
 
-The kernel keeps a control group (version 2): a child that changed its session, its environment and its parent is still
-in it, and `cgroup.kill` ends all of them together (Linux, Documentation/admin-guide/cgroup-v2.rst). A unit may
-delegate one to the agent. Elsewhere the agent is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): orphans of its
+A child that changed its session, its environment and its parent stays in its control group (version 2), and
+`cgroup.kill` kills all processes of a group together (Linux, Documentation/admin-guide/cgroup-v2.rst). A unit may
+delegate a group to the agent. Elsewhere the agent is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): orphans of its
 descendants become its own children, so that every descendant is the job's.
 """
 
@@ -23,11 +23,11 @@ PR_SET_CHILD_SUBREAPER = 36
 PROC = Path("/proc")
 ROUNDS = 50
 PATIENCE_SECONDS = 10.0
-"""How long to wait until a killed group is gone. A process in an uninterruptible wait may outlast it."""
+"""The longest wait for the end of a killed group. A process in an uninterruptible wait may take longer."""
 
 DELEGATED = "agent"
-"""The subgroup that a unit may put the agent into (DelegateSubgroup), below the group that it delegates. Only a group
-without processes of its own may limit its subgroups. So without this subgroup jobs get groups, but no limits."""
+"""The subgroup of the agent (DelegateSubgroup) below the group that its unit delegates. Only a group without processes
+may limit its subgroups. So without this subgroup jobs get groups, but no limits."""
 PERIOD = 100_000
 """The period of a processor limit in microseconds."""
 _GIB = 2**30
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def become_subreaper() -> bool:
-    """Adopt the orphans of this process's descendants from now on. False where the kernel refuses."""
+    """Adopt the orphans of this process's descendants from now on. Return False if the kernel refuses."""
     return bool(ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
@@ -64,7 +64,7 @@ class ControlGroup:
             self._kill()
             try:
                 _remove(self.path)
-            except OSError as error:  # busy as long as a process is in it
+            except OSError as error:  # busy while it has a process
                 if time.monotonic() >= end:
                     _log.error("%s outlasts its end: %s", self.path, error)
                     return
@@ -73,14 +73,14 @@ class ControlGroup:
     def _kill(self) -> None:
         try:
             (self.path / "cgroup.kill").write_text("1")
-        except OSError:  # Linux before 5.14 has none
+        except OSError:  # Linux before 5.14 has no cgroup.kill
             for line in _read(self.path / "cgroup.procs").split():
                 _kill(int(line))
 
 
 class ControlGroups:
-    """The groups that one agent makes below its own. `runs`: the folder of the run directories; the groups
-    of different agents differ by it."""
+    """The groups of one agent, below its own group. `runs`: the folder of the run directories, which distinguishes the
+    groups of different agents."""
 
     def __init__(self, own: Path | None, runs: Path) -> None:
         inside = own is not None and own.name == DELEGATED
@@ -102,8 +102,8 @@ class ControlGroups:
         return ControlGroup(path)
 
     def limit(self, group: ControlGroup, vcpus: int, memory_gib: float) -> bool:
-        """Limit the group's processors and memory. A group that takes more memory is killed as a whole. Return whether
-        the machine can set such limits."""
+        """Limit the group's processors and memory. If it exceeds the memory, all its processes are killed. Return
+        whether the machine can set such limits."""
         if not self._limits or self._own is None:
             return False
         try:
@@ -137,14 +137,14 @@ def own_group() -> Path | None:
 def kill_processes(path: Path) -> int:
     """SIGKILL every process of this user whose run directory is `path` or lies under it, until none is left.
 
-    Return the number of processes found. A process in an uninterruptible wait is left.
+    Return the number of processes found. A process in an uninterruptible wait may remain.
     """
     return _kill_until_gone(lambda: find_processes(path))
 
 
-def kill_these(pids: Collection[int]) -> None:
-    """SIGKILL the given processes that still descend from this one, until none is left, and reap them. The number of an
-    ended process may belong to another process by now."""
+def kill_by_pid(pids: Collection[int]) -> None:
+    """SIGKILL the given processes, until none is left, and reap them. Processes that do not descend from this one are
+    spared, because the id of an ended process may have been reused."""
     _kill_until_gone(lambda: iter(set(pids) & set(descendants(os.getpid()))))
     for pid in pids:
         with suppress(ChildProcessError):
@@ -184,8 +184,8 @@ def _kill(pid: int) -> None:
 
 
 def find_processes(path: Path, variable: str = RUN_DIR_VARIABLE) -> Iterator[int]:
-    """Yield the living processes of this user whose run directory is `path` or lies under it. `variable`: of their
-    environment that names this directory, or another one."""
+    """Yield the living processes of this user whose run directory is `path` or below it. `variable`: the environment
+    variable with the directory."""
     own = f"{variable}={path}".encode()
     for pid, (_, state) in _table().items():
         try:

@@ -1,7 +1,7 @@
 """Checks whether CUDA works on this machine, by opening a context on each GPU.
 
-`nvidia-smi` asks the driver alone. It lists the GPUs of a machine whose NVSwitch has not been set up, where every CUDA
-program fails with error 802. The check runs in a process of its own, because a context holds hundreds of MiB of GPU
+`nvidia-smi` asks only the driver. It also lists the GPUs of a machine whose NVSwitch has not been set up, where every
+CUDA program fails with error 802. The check runs in a child process, because a context holds hundreds of MiB of GPU
 memory until its process ends. torch is not imported.
 """
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:  # as a program this file is run by itself, without the packag
     from everspot_core.clock import Clock
 
 CHECK_TIMEOUT = timedelta(seconds=90)
-"""A broken GPU can keep cuInit for ever; eight sound ones without persistence mode take up to 20 s."""
+"""A broken GPU can block cuInit for ever. Eight sound GPUs without persistence mode take up to 20 s."""
 SYSTEM_NOT_READY = 802
 """CUDA_ERROR_SYSTEM_NOT_READY: on machines with NVSwitch, until the fabric manager has set the switches up."""
 OUT_OF_MEMORY = 2
 """CUDA_ERROR_OUT_OF_MEMORY: a job that outlived a restart of the agent may have all of a GPU's memory."""
 READY_ATTEMPTS, READY_WAIT = 13, timedelta(seconds=10)
-"""The fabric manager is up before the agent is, but the GPUs register with the switches for up to two minutes more."""
+"""The fabric manager starts before the agent, but registering the GPUs with the switches takes up to two minutes
+more."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class CudaFault:
 
     Attributes:
         code: CUDA's error code; None if CUDA was not reached, or did not answer.
-        message: The whole reason, for people.
+        message: The full reason, as a sentence.
     """
 
     code: int | None
@@ -39,7 +40,7 @@ class CudaFault:
 
 
 def check_cuda(gpus: int) -> CudaFault | None:
-    """Open a CUDA context on each GPU. `gpus`: how many `nvidia-smi` lists; without any nothing is checked."""
+    """Open a CUDA context on each GPU. `gpus`: the number that `nvidia-smi` lists; if it is 0, nothing is checked."""
     if not gpus:
         return None
     command = [sys.executable, "-I", "-S", __file__, str(gpus)]
@@ -52,13 +53,13 @@ def check_cuda(gpus: int) -> CudaFault | None:
     if answer.returncode == 0:
         return None
     code, _, message = answer.stdout.strip().partition(" ")
-    if not message:  # it died, such as of a broken library
+    if not message:  # it crashed, for example because of a broken library
         return CudaFault(None, f"CUDA on the GPUs: the check ended with {answer.returncode}: {answer.stderr[-200:]}")
     return CudaFault(int(code) or None, message)
 
 
 def await_cuda(gpus: int, clock: "Clock") -> CudaFault | None:
-    """Check CUDA, again and again while only the set-up of the NVSwitch is not over, for about two minutes."""
+    """Check CUDA. While only the set-up of the NVSwitch is unfinished, repeat the check for about two minutes."""
     for attempts_left in range(READY_ATTEMPTS - 1, -1, -1):
         fault = check_cuda(gpus)
         if fault is None or fault.code != SYSTEM_NOT_READY or not attempts_left:
@@ -72,7 +73,7 @@ def open_contexts(expected: int) -> tuple[int, str] | None:
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        return 0, f"CUDA is not to be had on the GPUs: {error}"
+        return 0, f"CUDA is not available on the GPUs: {error}"
     code = cuda.cuInit(0)
     if code:
         return code, _describe(cuda, code, "GPUs")

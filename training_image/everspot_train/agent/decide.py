@@ -1,7 +1,7 @@
 """Decides what the agent does next, as a pure function of its memory and its observation.
 
 `decide` is called several times a second. It returns the new memory and the actions, and `runner.py` carries these out.
-All moments of type `timedelta` are of CLOCK_MONOTONIC.
+All times of type `timedelta` are of CLOCK_MONOTONIC.
 """
 
 from dataclasses import replace
@@ -44,41 +44,41 @@ def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[A
     if world.running:
         return _while_running(memory, world, limits)
     if suspended:
-        return memory, []  # the ending is written once the lease is renewed: until then the job may have another owner
+        return memory, []  # the job may have another owner: the ending is written once the lease is renewed
     ending = judge_ending(_stop_reason(memory), world.exit_code, world.status, world.failure)
     stalled = memory.pace.stalled
     if ending.reason is Reason.STALLED and stalled is not None:
         ending = replace(ending, message=stalled.words)
     if ending.reason is Reason.FENCED:
         return memory.without_job(world.now), [Abandon("the trainer found another owner")]
-    # The job stays in memory until the release is known to be done: `concluded` forgets it.
+    # The job stays in memory until the release is known to be done: see `forget_job`.
     return memory, [Conclude(ending, memory.stop)]
 
 
-def concluded(memory: Memory, now: timedelta) -> Memory:
-    """Return the memory after the lease has been given back, or a job could not be taken."""
+def forget_job(memory: Memory, now: timedelta) -> Memory:
+    """Return the memory without its job, after the lease was released or the job could not be taken."""
     return memory.without_job(now)
 
 
-def postponed(memory: Memory) -> Memory:
-    """Return the memory after the store did not say whether the job can be taken: the next look tries again."""
+def retry_later(memory: Memory) -> Memory:
+    """Return the memory after the store did not answer whether the job can be taken. The next look tries again."""
     return replace(memory, job=None)
 
 
-def offered_again(memory: Memory, job: JobKey) -> Memory:
-    """Return the memory after a job could not be given back yet: while it is assigned here, the next look tries
-    again."""
+def offer_again(memory: Memory, job: JobKey) -> Memory:
+    """Return the memory after a job could not be given back. The next look tries again while the job is assigned
+    here."""
     return replace(memory, handled=tuple(key for key in memory.handled if key != job))
 
 
 def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
     if world.others:
-        return memory, []  # the jobs that share the machine end first: then it is left, or given to one job alone
+        return memory, []  # shared jobs end before the machine is left, or given to one job alone
     if world.shutdown_by is not None:
         return memory, [EndAgent("the agent was told to end", poweroff=False)]
     offer = _offer(memory, world)
     if offer is not None:
-        assert world.assignment is not None  # noqa: S101  an offer comes from it
+        assert world.assignment is not None  # noqa: S101  the offer came from the assignment
         refusal = (world.assignment.reason or Reason.DRAIN) if world.assignment.order is Order.STOP else memory.cordoned
         if refusal is not None:
             return replace(memory, job=offer).without_job(world.now), [Decline(offer, refusal)]

@@ -1,4 +1,4 @@
-"""Judges how an ownership of a job ended: by the demand to stop, the exit of the process, and its last report."""
+"""Determines how a job's lease ended, by the demand to stop, the exit code of the process, and its last report."""
 
 import traceback
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from everspot_train.rundir import Status, TrainingPhase
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of an ownership.
+    """The end of a lease.
 
-    `exit_code`: the program's own. `step`: optimizer steps done; `durable_step`: those of the newest checkpoint; None
-    if never reported. `unstarted`: this machine, or the store, could not start the program or failed it; the program
-    may be to blame or not. `fault`: the part of the machine that failed, its agent included. `hopeless`: no retry can
-    help.
+    `exit_code`: of the program. `step`: optimizer steps done. `durable_step`: the steps of the newest checkpoint. Both
+    are None if never reported. `unstarted`: the machine or the store could not start the program, or broke it, so that
+    the end counts towards the limits of failed starts. `fault`: the part of the machine that failed; the agent is one
+    of them. `hopeless`: no retry can help.
     """
 
     reason: Reason
@@ -48,15 +48,15 @@ def agent_failure(instance_id: str, error: BaseException) -> Ending:
 def judge_ending(
     stop_reason: Reason | None, exit_code: int | None, status: Status | None, failure: Failure | None = None
 ) -> Ending:
-    """Return the ending of a process that is over.
+    """Return the ending for a process that has ended.
 
     The trainer's last phase decides if it is `fenced`, or `finished` with exit code 0. Otherwise a program that was
-    told to stop counts as stopped, however it ended: it may have been killed at the deadline, or have failed because
-    the store did. If the failure was its own, the next attempt will show it. Without a demand to stop, the exit code
-    decides, and output and exception show whether the failure was the program's own.
+    told to stop counts as stopped, with any exit code: it may have been killed at the deadline, or have failed because
+    the store did. If the program itself was wrong, the next attempt shows it. Without a demand to stop, the exit code
+    decides, and output and exception show whether the program itself failed.
 
-    A program on the trainer library that ends with 0 before its last step has failed, unless it said that it is
-    finished (`Run.finish`): a loop that ends early by mistake would else be a success with half of the training.
+    A program on the trainer library that ends with 0 before its last step has failed, unless it called `Run.finish`.
+    Otherwise a loop that ends early by mistake would count as a success.
     """
     failure = failure or Failure()
     code = failure.exit_code if failure.exit_code is not None else exit_code
@@ -83,7 +83,7 @@ def _judged(
     if phase is TrainingPhase.FINISHED and not code and not early:
         return Reason.FINISHED, message
     if stop_reason is not None:
-        # Without the trainer library nothing says whether an exit with 0 is the end or the answer to SIGTERM.
+        # Without the trainer library an exit code of 0 may be the end or the answer to SIGTERM.
         return stop_reason, message
     if early:
         return Reason.ERROR, early
@@ -92,7 +92,7 @@ def _judged(
             ": "
         )
     if phase is TrainingPhase.STOPPED:
-        return Reason.SHUTDOWN, message  # another party stopped it, and it saved its work
+        return Reason.SHUTDOWN, message  # it was stopped from outside, and saved its work
     if phase is not TrainingPhase.FAILED and not code:
         return Reason.FINISHED, message
     if failure.limit_hit is not None:
@@ -102,12 +102,12 @@ def _judged(
     if trouble is not None:
         return trouble
     if status is not None and status.cut_off:
-        return Reason.SHUTDOWN, message  # an error of the store: it spends no retry of the job
+        return Reason.SHUTDOWN, message  # an error of the store does not count as a retry of the job
     return Reason.ERROR, message or failure.message or f"the program {describe_exit(code)}"
 
 
 def _ended_early(status: Status | None) -> str:
-    """Return why a program on the trainer library must not have ended with 0 yet; empty if it may, or uses none."""
+    """Return why an exit code of 0 came too early for a program on the trainer library; empty if it did not."""
     if status is None or status.phase in (TrainingPhase.STOPPED, TrainingPhase.FAILED, TrainingPhase.FENCED):
         return ""
     place = f"at step {status.step}" + (f" of {status.total_steps}" if status.total_steps is not None else "")

@@ -17,12 +17,12 @@ from everspot_train.rundir import read_regular
 
 ERROR_FILE = "error.json"
 SIGNALLED = 128
-"""The exit code of a shell or a launcher whose child was ended by a signal, less the signal's number."""
-_LONGEST = 1 << 20  # bytes of an error file: a program may write anything into it
+"""A shell or a launcher whose child was killed by a signal exits with this plus the signal's number."""
+_LONGEST = 1 << 20  # bytes of an error file, which a program may have filled
 
 _DISK = re.compile(r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]")
 # Errors of the device, in the words of the CUDA runtime (CUDA Runtime API, cudaError_t) and of the driver's tools.
-# Not among them: illegal addresses, asserts and launch failures, which kernels cause, and too little memory.
+# Illegal addresses, asserts, launch failures and too little memory are not among them, because programs cause these.
 _GPU = re.compile(
     r"uncorrectable (ECC|NVLink) error|hardware stack error|CUDA-capable device\(s\) is/are busy or unavailable"
     r"|no CUDA-capable device is detected|system not yet initialized|GPU is lost|has fallen off the bus"
@@ -44,10 +44,11 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class Failure:
-    """How a program failed.
+    """The failure of a program.
 
-    `exit_code`: the program's own, negative for a signal; None if only the first process knows it. `message`: the
-    exception in one line. `tail`: the end of the output. `limit_hit`: the memory limit in GiB for which it was killed.
+    `exit_code`: of the program, negative for a signal; None if only the exit code of the first process is known.
+    `message`: the exception in one line. `tail`: the end of the output. `limit_hit`: the memory limit in GiB at which
+    it was killed.
     """
 
     exit_code: int | None = None
@@ -58,15 +59,15 @@ class Failure:
     limit_hit: float | None = None
 
     def fault(self) -> FaultKind | None:
-        """Return the part of the machine that failed, if any did."""
+        """Return the part of the machine that failed, or None."""
         output = "\n".join((self.message, self.traceback, self.tail))
         if self.disk_full or _DISK.search(output):
             return FaultKind.DISK
         return FaultKind.GPUS if _GPU.search(output) else None
 
     def trouble(self, message: str) -> tuple[Reason, str] | None:
-        """Return the reason and a sentence, if the failure was not the program's own; else None. `message`: the
-        program's last message, if it had one."""
+        """Return the reason and a sentence if the machine or the store caused the failure; otherwise None. `message`:
+        the program's last message, if any."""
         fault = self.fault()
         if fault is FaultKind.DISK:
             return Reason.MACHINE, "the machine's disk is full"
@@ -80,7 +81,7 @@ class Failure:
 
 
 def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure:
-    """Return the failure by the run directory. A file that cannot be read counts as missing."""
+    """Return the failure that the run directory's files show. An unreadable file counts as missing."""
     try:
         document = json.loads(read_regular(folder / ERROR_FILE, _LONGEST))["message"]
         extra = document.get("extraInfo") or {}
@@ -104,13 +105,13 @@ def describe_exit(exit_code: int | None) -> str:
 
 
 def by_signal(exit_code: int) -> bool:
-    """Return whether a signal ended the process, or the one that its shell or launcher waited for: that one ends with
-    128 and the signal's number."""
+    """Return whether a signal killed the process, or the child of its shell or launcher, which then exits with 128 plus
+    the signal's number."""
     return exit_code < 0 or SIGNALLED < exit_code <= SIGNALLED + signal.NSIG
 
 
 def signal_name(exit_code: int | None) -> str | None:
-    """Return the signal's name behind a negative exit code; None for any other."""
+    """Return the name of the signal of a negative exit code; None for other exit codes."""
     if exit_code is None or exit_code >= 0:
         return None
     try:

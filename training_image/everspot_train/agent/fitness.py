@@ -21,28 +21,30 @@ from everspot_train.agent.threads import DueTimer
 
 MIN_FREE_VARIABLE = "EVERSPOT_MIN_FREE_MIB"
 MIN_FREE_MIB = 512
-"""The least MiB of free disk with which a machine takes a job. With less, code, a checkpoint or a log would not fit."""
+"""The free MiB of disk that a machine needs to take a job. With less, code, a checkpoint or a log would not fit."""
 SWEEP_VARIABLE = "EVERSPOT_SWEEP"
-"""Folders, separated by colons, that belong to the agent's user alone and are emptied after each job. The image's unit
-names them. If it is unset, nothing outside the state folder is touched, because on a laptop /tmp is everybody's."""
+"""The variable with folders, separated by colons, that belong to the agent's user alone and are emptied after each job.
+The image's unit sets it. If it is unset, nothing outside the state folder is removed, because on a laptop /tmp is
+shared."""
 FULL_MIB = 16
 """A disk with less than this many MiB free counts as full."""
 LOOK_EVERY = timedelta(seconds=10)
 
 CACHE = "cache"
-"""The subfolder of the state folder for datasets and packages that later jobs of the machine may need too."""
+"""The subfolder of the state folder for datasets and packages, which later jobs of the machine may need."""
 _log = logging.getLogger(__name__)
 
 
 class Fitness:
-    """Looks after one machine. Used by the agent's main thread only.
+    """Checks and cleans one machine. Only the agent's main thread uses it.
 
     Args:
-        gpus: the number that the machine should have; None if it is not known.
+        gpus: the number of GPUs that the machine should have; None if unknown.
         hardware: as measured at the start.
-        home: the agent's state folder. Whatever appears there after this object was made is a job's, and is removed.
+        home: the agent's state folder. Files that appear there after this object was made belong to jobs, and are
+            removed.
         environ: the agent's environment.
-        cuda_fault: why CUDA did not work at the start; None if it did, or if there is no GPU.
+        cuda_fault: why CUDA did not work at the start; None if it worked, or without GPUs.
     """
 
     def __init__(
@@ -68,32 +70,31 @@ class Fitness:
         self._schedule = DueTimer(LOOK_EVERY, clock)
 
     def look(self) -> str | None:
-        """Return the reason for which this machine should get no job; None without one. Cheap: it checks only when it
-        is due."""
+        """Return why this machine should get no job, or None. Checks only if the last check is long enough ago."""
         if self._schedule.due():
             self._look()
         return self._last_trouble
 
-    def look_again(self) -> str | None:
-        """Return the same reason, checked now. To be called after a job."""
+    def check_now(self) -> str | None:
+        """Check now, after a job, and return why this machine should get no job, or None."""
         self._look()
         return self._last_trouble
 
-    def blame(self, fault: FaultKind | None, words: str) -> None:
-        """Note that this machine failed a job. A GPU, or an agent, that failed is not trusted again until the agent
+    def record_fault(self, fault: FaultKind | None, words: str) -> None:
+        """Record that this machine broke a job. A failed GPU, or agent, is not trusted again until the agent
         restarts."""
         if fault in (FaultKind.GPUS, FaultKind.AGENT):
             self._broken = words[:300]
 
     def remeasure(self) -> None:
-        """Count the GPUs again, and check CUDA on them. To be called after a job that failed on them."""
+        """Count the GPUs and check CUDA on them again, after a job that failed on them."""
         if self._gpus:
             self.hardware = measure()
             self._cuda_fault = check_cuda(self.hardware.gpus)
 
     def tidy(self) -> None:
-        """Remove the files that a job left outside of its run directory, in the state folder and in the agent's own
-        folders."""
+        """Remove the files that a job left in the state folder, outside of its run directory, and in the folders of
+        `EVERSPOT_SWEEP`."""
         leftovers = [entry for entry in self._home.iterdir() if entry.name not in self._own]
         for folder in self._swept:
             leftovers.extend(entry for entry in _owned(folder) if not is_claimed(entry))
@@ -104,7 +105,7 @@ class Fitness:
             else:
                 _unlink(entry)
         if free_mib(self._home) < self._least:
-            # What jobs share is fetched again; a machine without room for anything is not had again.
+            # The shared cache can be fetched again. A machine without disk space would be useless.
             remove_tree(self._home / CACHE)
 
     def _look(self) -> None:

@@ -1,9 +1,9 @@
-"""Keeps the folder `checkpoints` of a program that does not use the trainer library.
+"""Publishes and restores the folder `checkpoints` of a program that does not use the trainer library.
 
-What is complete in it is published as a checkpoint like any other, under the same fence, and put back before the
-program is started again. `artifacts` decides what is complete. A file that has not changed since it was kept last is
+Complete files in it are published as a checkpoint like any other, under the same fence, and restored before the program
+is started again. `artifacts` decides which files are complete. A file that has not changed since it was published is
 not uploaded again, unless that was long ago or by another job: the bucket may have a rule that removes old objects of
-jobs, even if a newer checkpoint still names them.
+jobs, even if a newer checkpoint names them.
 """
 
 import logging
@@ -59,22 +59,23 @@ from everspot_train.agent.threads import DueTimer
 from everspot_train.rundir import USER_FILE, USER_TREE, SavedState
 
 TREE = "tree.json"
-"""The part with the names, modes, times and links."""
+"""The part with the names, modes, times and links of the files."""
 SPACING = timedelta(minutes=1)
 """The least time between two publications while the program runs, unless the job's checkpoint interval is shorter."""
 URGENT_SPACING = timedelta(seconds=5)
-"""The same while the program is being stopped. No object of the store is rewritten more often."""
+"""The least time between two publications while the program is being stopped. No object of the store is rewritten more
+often."""
 INTERVAL = timedelta(minutes=5)
-"""The checkpoint interval of a job that has none in time."""
+"""The checkpoint interval of a job that has no interval in time."""
 OVERDUE_INTERVALS = 3
-"""Checkpoint intervals without anything kept after which an event says so."""
+"""An event reports that nothing was published for this many checkpoint intervals."""
 _LOOK_EVERY = timedelta(seconds=1)
 _TRIES = 5
-"""Looks in a row at a folder that changes just then: a program may write several times a second."""
+"""The scans in a row of a folder that changes during each of them. A program may write several times a second."""
 _PAUSE = timedelta(milliseconds=20)
-_REWRITTEN = "it is rewritten all the time: it counts as a log, and may be kept in another state than the other files"
-_TOO_EARLY = "it came after the checkpoint that it belongs to was kept, with the file as it was before"
-_EMPTY = "it is an empty folder, and in no checkpoint that is a folder"
+_REWRITTEN = "it is rewritten all the time, so it counts as a log, and its copy may not match the other files"
+_TOO_EARLY = "it was written after its checkpoint was published, so the checkpoint has the older version"
+_EMPTY = "it is an empty folder outside of checkpoint folders"
 _LONGEST_FAILURE = 300
 """The most characters of an unexpected error in an event."""
 
@@ -83,15 +84,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Published:
-    """The content of the newest checkpoint. `sent`: the upload time of each publication's parts, as far as it is known
-    and they are this job's own."""
+    """The content of the newest checkpoint. `sent`: the known upload times of this job's own parts, by publication."""
 
     last: LastPublication = field(default_factory=LastPublication)
     parts: Mapping[str, Part] = field(default_factory=dict)
     sent: Mapping[str, datetime] = field(default_factory=dict)
 
     def aged(self, now: datetime) -> bool:
-        """Return whether a part of this job is so old that it must be uploaded again."""
+        """Return whether a part of this job is old enough to be uploaded again."""
         return any(
             now - self.sent[place] >= FRESH
             for place in map(publication_prefix, self.parts.values())
@@ -99,33 +99,34 @@ class _Published:
         )
 
     def fresh_part(self, entry: TreeEntry | None, now: datetime) -> Part | None:
-        """Return the part with the content of an entry, if it is young enough to stay as it is."""
+        """Return the part with the content of an entry if it is young enough to be used again."""
         part = self.parts.get(entry.content) if entry is not None else None
         at = self.sent.get(publication_prefix(part)) if part is not None else None
         return part if at is not None and now - at < FRESH else None
 
 
 class FolderCheckpoints:
-    """The folder of one ownership. The main thread calls `restore` and `keep_last`, a helper thread `keep_if_due`.
+    """The folder of one attempt. The main thread calls `restore` and `keep_last`, a helper thread `keep_if_due`.
 
     Args:
         checkpoints: the job's checkpoints, opened under the owner's epoch and guarded by its lease.
         folder: the program's folder, which need not exist.
-        scratch: the folder for copies, so that a file that changes during the upload does no harm.
+        scratch: the folder for copies, so that files may change during the upload.
         interval: the job's checkpoint interval.
         keep: the number of checkpoints that stay.
         emit: writes events.
-        notice_fit: judges each upload by the notice; None without a notice.
-        open_files: finds who writes to the folder; None: among the processes of this user.
-        saved_state: returns the newest checkpoint that the program says it has saved; None without such a program.
+        notice_fit: compares each upload with the notice; None without a notice.
+        open_files: finds the files that are being written to; None: searches the processes of this user.
+        saved_state: returns the newest checkpoint that the program has reported as saved; None if programs do not
+            report it.
         before_publication: called before each publication while the program runs; raises `StoreError`.
 
     Attributes:
-        took: how long the last publication took.
+        took: the duration of the last publication.
         durable: whether the job has any checkpoint.
-        durable_step: the optimizer steps that the newest one holds; None: the program does not say.
-        restored: the checkpoint that was put back.
-        publications: how many it has published itself.
+        durable_step: the optimizer steps of the newest checkpoint; None: not reported.
+        restored: the restored checkpoint.
+        publications: the number of its own publications.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class FolderCheckpoints:
         self._published = _Published()
         self._assessed = Assessment()
         self._dirty: set[bytes] = set()
-        self._torn: dict[bytes, tuple[Stamp, str]] = {}  # files that were not whole, as they were then, and why
+        self._torn: dict[bytes, tuple[Stamp, str]] = {}  # the stamp and the reason of files that were not whole
         self._failures: set[str] = set()
         self._next, self.publications = 1, 0
         self._began: timedelta | None = None
@@ -177,11 +178,11 @@ class FolderCheckpoints:
         self.restored: Checkpoint | None = None
 
     def restore(self) -> bool:
-        """Put back the folder of the newest checkpoint. Return False without a checkpoint, or if the newest one is the
-        trainer's.
+        """Restore the folder from the newest checkpoint. Return False without a checkpoint, or if the newest one is the
+        trainer library's.
 
         Raises:
-            CheckpointCorrupt: if there are checkpoints and none is whole.
+            CheckpointCorrupt: if the job has checkpoints and none is whole.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         head = self._checkpoints.head()
@@ -214,7 +215,8 @@ class FolderCheckpoints:
         return self.restored is not None
 
     def keep_if_due(self, *, urgent: bool) -> None:
-        """Publish the complete files of the folder, if any of them is new or was kept long ago. Raises `StoreError`."""
+        """Publish the complete files of the folder if any of them is new, or was published long ago. Raises
+        `StoreError`."""
         if self._library or not self._timer.due():
             return
         with self._lock:
@@ -235,7 +237,7 @@ class FolderCheckpoints:
                         assessment = self._assessed
                         if published:
                             break
-                    thorough = True  # before anything is published, it must be known who writes
+                    thorough = True  # a publication needs to know the files that are being written to
                 elif not (look.writing & set(assessment.left_out)):
                     break
             self._skips.tell_lasting(self._torn_still(look) | assessment.left_out, now)
@@ -243,7 +245,7 @@ class FolderCheckpoints:
             self._tell_if_overdue(assessment)
 
     def keep_last(self, ended: ProgramEnd) -> None:
-        """Publish the complete files that the program left, after its end. Raises `StoreError`."""
+        """Publish the complete files of the folder after the program's end. Raises `StoreError`."""
         if self._library:
             return
         with self._lock:
@@ -260,8 +262,9 @@ class FolderCheckpoints:
             self._skips.report(skipped | assessment.left_out)
 
     def note_failed_load(self, *, library: bool) -> None:
-        """Note that the program failed before it had written anything after the checkpoint that it began with, so that
-        the next attempt begins with the one before. `library`: the trainer library loaded it. Raises `StoreError`."""
+        """Record that the program failed to load the restored checkpoint: it ended before it wrote anything. The next
+        attempt begins with the checkpoint before. `library`: whether the trainer library loaded it. Raises
+        `StoreError`."""
         head = self._checkpoints.head()
         stored = head.checkpoints if head is not None else []
         loaded = by_failed_loads(stored)[0] if stored and library else self.restored
@@ -309,13 +312,13 @@ class FolderCheckpoints:
         return True
 
     def _published_too_early(self) -> set[bytes]:
-        """Return the settings files that belong to each round, as is known now, and came after the newest checkpoint
-        was published with the other files of their round."""
+        """Return the settings files that are now known to belong to each round, and were written after the newest
+        checkpoint was published with the other files of their round."""
         late, kept_at = self._assessor.late_settings, self._kept_at
         return {path for path, since in late.items() if self.publications and kept_at is not None and kept_at > since}
 
     def _torn_still(self, look: Look) -> dict[bytes, str]:
-        """Return why files that were not whole are left out, as long as they have not changed since."""
+        """Return the reasons for files that are left out because they were not whole and have not changed since."""
         items = look.items
         self._torn = {
             path: (stamp, reason)
@@ -325,7 +328,7 @@ class FolderCheckpoints:
         return {path: reason for path, (_, reason) in self._torn.items()}
 
     def note_failure(self, error: Exception) -> None:
-        """Write an event for an unexpected error of the agent, once for each kind of error and place."""
+        """Write an event for an unexpected error of the agent, once for each class of error and place."""
         words = f"{type(error).__name__}: {error}"
         if words in self._failures:
             return
@@ -369,7 +372,7 @@ class FolderCheckpoints:
     def _sources(
         self, look: Look, assessment: Assessment, sources: Mapping[bytes, str], *, copy: bool
     ) -> dict[bytes, Path]:
-        shutil.rmtree(self._copies, ignore_errors=True)  # the logs of the last try
+        shutil.rmtree(self._copies, ignore_errors=True)  # the copied logs of the last try
         if not copy:
             return {path: Path(os.fsdecode(self._root + b"/" + path)) for path in sources}
         state = [path for path in sources if path not in assessment.others]
@@ -440,8 +443,8 @@ class FolderCheckpoints:
             _log.warning("old checkpoint parts stay for now: %s", error)
 
     def _step_of(self, entries: list[TreeEntry]) -> int | None:
-        """Return the optimizer steps of the newest checkpoint among the entries of a publication. Where the one that
-        the program has saved last is left out, an earlier one counts."""
+        """Return the optimizer steps of the newest checkpoint among the entries of a publication. If the newest saved
+        checkpoint is left out, an earlier one counts."""
         state = self._saved_state() if self._saved_state is not None else None
         if state is None:
             return self.durable_step
@@ -470,10 +473,10 @@ class FolderCheckpoints:
         self._next = max(self._next, checkpoint.step + 1)
 
     def _put_back_user_files(self) -> None:
-        """Put back the files that the trainer library has kept of this folder with its checkpoint."""
+        """Restore the files of this folder that the trainer library has stored with its checkpoint."""
         try:
             checkpoint = self._checkpoints.restore(self._copies, include=lambda name: name.startswith(USER_FILE))
-        except CheckpointCorrupt as error:  # the trainer will say so, if it is true of its own parts
+        except CheckpointCorrupt as error:  # the trainer reports it if its own parts are affected
             _log.warning("the folder of checkpoints is not put back: %s", error)
             return
         if checkpoint is not None and any(part.name == USER_TREE for part in checkpoint.parts):
@@ -483,14 +486,15 @@ class FolderCheckpoints:
         shutil.rmtree(self._copies, ignore_errors=True)
 
     def _tell_if_overdue(self, assessment: Assessment) -> None:
-        """Write an event when nothing was kept for several intervals, and again each time that this has doubled.
+        """Write an event when nothing was published for several intervals, and again each time that the span has
+        doubled.
 
-        A program that saves less often than the interval is not overdue before three times its own usual time.
+        A program that saves less often than the interval is overdue after three times its own usual time.
         """
         if self._kept_at is None:
             self._kept_at = self._clock.monotonic()
         waited = self._clock.monotonic() - self._kept_at
-        settling = REST if assessment.reason else timedelta()  # what was just written may be complete after it
+        settling = REST if assessment.reason else timedelta()  # files that were just written may be complete after it
         if waited < max(self._interval, self._usual_gap) * self._overdue + settling:
             return
         new, yet = (" new", "") if self.durable else ("", " yet")

@@ -1,5 +1,5 @@
-"""The `info` of a checkpoint of a program's folder: what kind it is, when its parts were uploaded, and the rhythm in
-which the program writes."""
+"""The `info` of a checkpoint of a program's folder: its kind, the upload times of its parts, and the rhythm in which
+the program writes."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -17,7 +17,8 @@ _SENT = "sent"
 _RHYTHM = "rhythm"
 _STEP = "step"
 _FORMAT, _WITH_TREE = "format", 2
-"""The field of checkpoints with a tree. Those of earlier releases have none: their parts' names are paths."""
+"""The field that marks checkpoints with a tree. Checkpoints of earlier releases have no tree: the names of their parts
+are paths."""
 
 
 def make_folder_info(
@@ -27,7 +28,7 @@ def make_folder_info(
 
     Args:
         sent: the upload time of each publication's parts, by `publication_prefix`.
-        rhythm: as it was learnt so far.
+        rhythm: the rhythm learned so far.
         parts: the templates of numbered files of one checkpoint.
         step: the optimizer steps of the program's newest checkpoint in it; None: not known.
     """
@@ -41,7 +42,7 @@ def make_folder_info(
 
 
 def is_folder_checkpoint(checkpoint: Checkpoint) -> bool:
-    """Return whether the checkpoint is of a folder, and not of the trainer library."""
+    """Return whether the checkpoint is a folder's, and not the trainer library's."""
     return checkpoint.info.get(_KIND) == _FOLDER
 
 
@@ -51,7 +52,7 @@ def has_tree(checkpoint: Checkpoint) -> bool:
 
 
 def read_step(checkpoint: Checkpoint) -> int | None:
-    """Return the optimizer steps of the program's newest checkpoint; None if they are not known."""
+    """Return the optimizer steps of the program's newest checkpoint; None if unknown."""
     return parse_count(checkpoint.info.get(_STEP))
 
 
@@ -61,7 +62,7 @@ def publication_prefix(part: Part) -> str:
 
 
 def read_upload_times(checkpoint: Checkpoint, job_id: str) -> dict[str, datetime]:
-    """Return the upload times of the parts under the job's own prefix, as far as the checkpoint has them."""
+    """Return the recorded upload times of the parts under the job's own prefix."""
     stored, times = checkpoint.info.get(_SENT), {}
     for place, at in stored.items() if isinstance(stored, dict) else ():
         try:
@@ -74,7 +75,7 @@ def read_upload_times(checkpoint: Checkpoint, job_id: str) -> dict[str, datetime
 
 
 def read_rhythm(checkpoint: Checkpoint) -> Rhythm:
-    """Return the rhythm that an earlier attempt has learnt."""
+    """Return the rhythm that an earlier attempt has learned."""
     stored = checkpoint.info.get(_RHYTHM)
     if not isinstance(stored, dict) or not isinstance(stored.get("leader"), str):
         return Rhythm()
@@ -84,7 +85,7 @@ def read_rhythm(checkpoint: Checkpoint) -> Rhythm:
 
 
 def read_numbered_parts(checkpoint: Checkpoint) -> list[bytes]:
-    """Return the templates of numbered files of one checkpoint that an earlier attempt has learnt."""
+    """Return the templates of numbered files of one checkpoint that an earlier attempt has learned."""
     stored = checkpoint.info.get(_RHYTHM)
     parts = stored.get("parts") if isinstance(stored, dict) else None
     return [unescape_path(name) for name in parts if isinstance(name, str)] if isinstance(parts, list) else []

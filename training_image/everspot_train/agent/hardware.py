@@ -1,4 +1,4 @@
-"""Measures this machine's hardware, so that no catalogue is needed for it."""
+"""Measures this machine's hardware, which need not be in the catalogue."""
 
 import os
 import re
@@ -13,11 +13,11 @@ SIZES_GIB = (
     *(160, 180, 192, 244, 256, 288, 384, 488, 512, 576, 768, 976, 1024, 1152, 1536, 1952, 2048, 3072, 4096),
 )
 RESERVED = 0.09
-_BIGGER_TWINS = {("A100", 80): "A100-80GB", ("V100", 32): "V100-32GB"}
+_LARGE_MEMORY_VARIANTS = {("A100", 80): "A100-80GB", ("V100", 32): "V100-32GB"}
 
 
 class Hardware(Frozen):
-    """Memory in GiB; `gpu_memory_gib` is of each GPU (the smallest, if they differ)."""
+    """The hardware of a machine. `gpu_memory_gib`: of each GPU; the smallest if they differ."""
 
     vcpus: int
     memory_gib: float
@@ -27,7 +27,7 @@ class Hardware(Frozen):
 
 
 def measure() -> Hardware:
-    """Return this machine's hardware. A machine without a working `nvidia-smi` has no GPUs that a job could use."""
+    """Return this machine's hardware. A machine without a working `nvidia-smi` counts as one without GPUs."""
     gpus = _gpus()
     return Hardware(
         vcpus=len(os.sched_getaffinity(0)),
@@ -57,21 +57,21 @@ def _gpus() -> list[tuple[str, float]]:
 
 
 def parse_gpus(text: str) -> list[tuple[str, float]]:
-    """(model as the catalogue names it, memory in GiB) of each GPU, from the CSV of `nvidia-smi`."""
+    """Return the model (as the catalogue spells it) and the memory in GiB of each GPU, from the CSV of `nvidia-smi`."""
     gpus = []
     for line in text.splitlines():
         name, _, memory = line.rpartition(",")
         if name and memory.strip().isdigit():
             model = re.split(r"[ -]", name.strip().removeprefix("NVIDIA ").removeprefix("Tesla "))[0]
             size = nominal(int(memory) / 1024)
-            gpus.append((_BIGGER_TWINS.get((model, round(size)), model), size))
+            gpus.append((_LARGE_MEMORY_VARIANTS.get((model, round(size)), model), size))
     return gpus
 
 
 def nominal(measured_gib: float) -> float:
-    """Return the size as it is sold: the measured one plus what kernel and driver reserve.
+    """Return the advertised size: the measured size plus the memory that kernel and driver reserve.
 
-    A job asks for the 16 GiB of a type whose kernel reports 15.4. Compared with 15.4 it would fit nowhere.
+    A job asks for the 16 GiB of a type whose kernel reports 15.4 GiB. Compared with 15.4 it would not fit.
     """
     for size in SIZES_GIB:
         if size * (1 - RESERVED) <= measured_gib <= size:

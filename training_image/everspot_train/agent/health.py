@@ -1,6 +1,6 @@
-"""Answers the cloud's health checks, if the manifest names a port. A group of instances replaces silent ones.
+"""Answers the cloud's health checks, if the manifest names a port. A group replaces instances that do not answer.
 
-An agent is healthy while its main loop turns. A store that hangs delays that loop, but is no reason to lose an instance
+An agent is healthy while its main loop runs. A store that hangs delays the loop, but is no reason to lose an instance
 and its job. So the limit is the time after which an agent without a store leaves by itself.
 """
 
@@ -15,13 +15,14 @@ from everspot_core.clock import Clock
 
 PATH = "/healthz"
 ADDRESS_VARIABLE = "EVERSPOT_HEALTH"
-"""HOST:PORT to answer at, in place of the manifest's port on every address, if one machine stands for many."""
+"""The variable with HOST:PORT to answer at, in place of the manifest's port on all addresses, for machines that emulate
+many instances."""
 
 _log = logging.getLogger(__name__)
 
 
 class Health:
-    """Answers at one address until `close`. `looked`: the monotonic moment of the main loop's last turn."""
+    """Answers at one address until `close`. `looked`: returns the monotonic time of the main loop's last iteration."""
 
     def __init__(self, host: str, port: int, looked: Callable[[], timedelta], limit: timedelta, clock: Clock) -> None:
         """Bind the address. Raises OSError if it is taken."""
@@ -33,11 +34,11 @@ class Health:
 
     @property
     def port(self) -> int:
-        """The port that it answers at."""
+        """The port of the server."""
         return int(self._server.server_address[1])
 
     def healthy(self) -> bool:
-        """Return whether the agent's main loop has turned within the limit."""
+        """Return whether the agent's main loop has made an iteration within the limit."""
         return self._clock.monotonic() - self._looked() < self._limit
 
     def close(self) -> None:
@@ -49,7 +50,7 @@ class Health:
         health = self
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = 5  # a silent connection is closed
+            timeout = 5  # connections without a request are closed
 
             def do_GET(self) -> None:
                 is_health_path = self.path.partition("?")[0] == PATH
@@ -65,8 +66,8 @@ class Health:
 
 
 def health_at(port: int | None, looked: Callable[[], timedelta], limit: timedelta, clock: Clock) -> Health | None:
-    """Answer health checks at the manifest's port. None if it names none, or the address is taken. An agent without
-    health checks works until its group replaces it."""
+    """Answer health checks at the manifest's port. Return None if the manifest names no port, or the address is taken.
+    An agent without health checks works until its group replaces it."""
     stated = os.environ.get(ADDRESS_VARIABLE)
     if port is None:
         return None

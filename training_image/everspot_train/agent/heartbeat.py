@@ -16,7 +16,7 @@ from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.watch import Contact
 
 MIN_SPACING = timedelta(seconds=5)
-"""No object is rewritten more often: one of the supported clouds allows about one write a second for each object."""
+"""No object is rewritten more often. Cloud Storage allows about one write a second for each object."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,8 +77,8 @@ class Heartbeat:
         self._put(state, job, notice)
         self._last_said = content
 
-    def last_word(self, notice: Notice | None) -> None:
-        """Report GONE, after waiting for the spacing."""
+    def report_gone(self, notice: Notice | None) -> None:
+        """Wait for the spacing, then report GONE."""
         if self._last_at is not None:
             self._clock.sleep(self._last_at + MIN_SPACING - self._clock.monotonic())
         self._residents = ()
@@ -93,14 +93,15 @@ class Heartbeat:
             self._contact.failed(error)
         else:
             self._contact.reached()
-            if self._reported is not None:  # the image's boot deadline is kept
+            if self._reported is not None:  # this meets the image's boot deadline
                 self._reported.touch()
                 self._reported = None
             self._compare_clocks(before)
 
     def _compare_clocks(self, before: datetime) -> None:
-        """Compare this machine's clock with the store's, once. A wrong one changes no lease, which observers measure by
-        their own clocks, but the times of all events. `before`: the time right before the heartbeat was written."""
+        """Compare this machine's clock with the store's, once. A wrong clock does not affect leases, which observers
+        measure by their own clocks, but it falsifies the times of all events. `before`: the time right before the
+        heartbeat was written."""
         if self._clock_is_compared:
             return
         try:
@@ -112,7 +113,7 @@ class Heartbeat:
         if skew:
             side = "behind" if skew > timedelta() else "ahead of"
             _log.error(
-                "this machine's clock is %.0f s %s the store's: so are the times of what its jobs report; see chronyd",
+                "this machine's clock is %.0f s %s the store's, and its jobs' events get wrong times; check chronyd",
                 abs(skew.total_seconds()), side,
             )  # fmt: skip
 

@@ -1,5 +1,4 @@
-"""Keeps the files that a program leaves for its author: the folder of its checkpoints, and the folder of its
-outputs."""
+"""Uploads a program's folder of checkpoints and its folder of outputs."""
 
 import logging
 import signal
@@ -30,7 +29,8 @@ RELEASE_TIME = timedelta(seconds=2)
 """The time before a deadline that is reserved for the ending's events and the release of the lease."""
 
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""Exit codes of a program that SIGKILL ended, as for want of memory: its own, and that of a shell around it."""
+"""Exit codes of a program that was killed by SIGKILL, for example for lack of memory: the program's, and the code of a
+shell around it."""
 
 _LONGEST_FAILURE = 300
 """The most characters of an unexpected error in an event."""
@@ -38,14 +38,14 @@ _log = logging.getLogger(__name__)
 
 
 class JobArtifacts:
-    """The two folders of one ownership, which the starter sets. A helper thread calls `keep_if_due`, the main thread
-    the rest. A failure here does not change the job's ending; it is logged.
+    """The two folders of one attempt, which the starter sets. A helper thread calls `keep_if_due`, the main thread all
+    other methods. A failure here is logged and does not change the job's ending.
 
     Args:
-        outage_limit: for how long a job that has ended, and has no deadline, waits for a store that does not answer.
+        outage_limit: how long an ended job without a deadline waits for a store that does not answer.
 
     Attributes:
-        restored: whether the folder of checkpoints was put back before the program was started.
+        restored: whether the folder of checkpoints was restored before the program was started.
     """
 
     def __init__(self, store: Store, job: JobKey, clock: Clock, emit: EmitEvent, outage_limit: timedelta) -> None:
@@ -62,22 +62,22 @@ class JobArtifacts:
         self._ended_at: timedelta | None = None
 
     def put_back(self, folder: FolderCheckpoints) -> None:
-        """Put back what was kept of the folder of checkpoints. Raises `StoreError`."""
+        """Restore the folder of checkpoints. Raises `StoreError`."""
         self.folder = folder
         self.restored = folder.restore()
 
     def launched(self) -> None:
-        """Note that the program runs, so that there may be files from now on."""
+        """Record that the program runs, so that files may appear from now on."""
         self._launched = True
 
     @property
     def durable_step(self) -> int | None:
-        """The optimizer steps that the newest checkpoint of the folder holds; None: not known."""
+        """The optimizer steps of the folder's newest checkpoint; None: unknown."""
         return self.folder.durable_step if self.folder is not None else None
 
     @property
     def new_checkpoints(self) -> int | None:
-        """How many checkpoints of the folder this agent has published; None without a folder."""
+        """The number of checkpoints of the folder that this agent has published; None without a folder."""
         return self.folder.publications if self.folder is not None else None
 
     def upload(self) -> timedelta:
@@ -85,7 +85,7 @@ class JobArtifacts:
         return self.folder.took if self.folder is not None else timedelta()
 
     def keep_if_due(self, *, urgent: bool) -> None:
-        """Keep the folder of checkpoints while the program runs, if it is due. Raises `StoreError`."""
+        """Publish the folder of checkpoints while the program runs, if it is due. Raises `StoreError`."""
         if self.folder is None or not self._launched:
             return
         try:
@@ -94,17 +94,17 @@ class JobArtifacts:
             _log.warning("job %s, epoch %d: %s", *self._job, error)
         except StoreError:
             raise
-        except Exception as error:  # ending the agent for a file would lose more
+        except Exception as error:  # an error about a file must not end the agent
             _log.warning("job %s, epoch %d: folder not kept: %s", *self._job, error, exc_info=True)
             self.folder.note_failure(error)
 
     def keep_last(self, ending: Ending, stop: StopDemand | None, exit_code: int | None) -> None:
-        """Keep the folder of checkpoints after the program's end, as far as the notice leaves time. `exit_code`: of the
-        first process; it shows whether the program ended by itself.
+        """Publish the folder of checkpoints after the program's end, as far as the notice leaves time. `exit_code`: of
+        the first process, which shows whether the program ended by itself.
 
         Raises:
-            StoreUnavailable: if the store did not answer, or the lease has to be renewed first. Call again: what the
-                program has saved last is still on this machine.
+            StoreUnavailable: if the store did not answer, or the lease has to be renewed first. Call again, because the
+                newest checkpoint is only on this machine.
         """
         folder = self.folder
         if folder is None or not self._launched or ending.reason is Reason.CANCEL:
@@ -133,9 +133,9 @@ class JobArtifacts:
             raise unavailable[0]
 
     def note_failed_load(self, ending: Ending, exit_code: int | None, status: Status | None, scratch: Path) -> None:
-        """Note it if the program has failed while it loaded its checkpoint. A program that uses the trainer library
-        says where it was; any other one failed there if it has kept nothing since. `status`: its last report;
-        `scratch`: the folder in which the library puts what it loads."""
+        """Record a failed load, if the program failed while it loaded its checkpoint. A program on the trainer library
+        reports its phase; another program failed there if it has saved nothing since its start. `status`: its last
+        report. `scratch`: the folder into which the library loads."""
         folder = self.folder
         if folder is None or not self._launched or ending.reason is not Reason.ERROR or exit_code in _KILLED:
             return
@@ -145,7 +145,8 @@ class JobArtifacts:
             self._quietly("failed load", lambda: folder.note_failed_load(library=True))
 
     def keep_outputs(self, limit: timedelta) -> None:
-        """Keep as much of the folder of outputs as the time allows. An event reports the files that are not kept."""
+        """Upload as much of the folder of outputs as the time allows. An event reports the files that were not
+        uploaded."""
         folder, end = self.outputs, self._clock.monotonic() + limit
         if folder is None or not self._launched or self._outputs_kept or not folder.is_dir():
             return
@@ -174,13 +175,13 @@ class JobArtifacts:
             action()
         except StoreError as error:
             _log.warning("job %s, epoch %d: %s not kept: %s", *self._job, subject, error)
-        except Exception as error:  # an agent that ends for a file would lose much more
+        except Exception as error:  # an error about a file must not end the agent
             _log.warning("job %s, epoch %d: %s not kept: %s", *self._job, subject, error, exc_info=True)
 
 
 def how_ended(exit_code: int | None) -> ProgramEnd:
-    """Return how the first process of a program ended. A shell ends with 128 and the signal's number if its child was
-    killed by a signal."""
+    """Return how a program ended, by the exit code of its first process. A shell exits with 128 plus the signal's
+    number if a signal killed its child."""
     if exit_code == 0:
         return ProgramEnd.SOUND
     if exit_code is None or exit_code < 0 or exit_code in (128 + signal.SIGTERM, *_KILLED):

@@ -1,8 +1,8 @@
 """Serves the jobs of this machine their credentials and secrets, at a loopback address.
 
-The instance's own identity may write what the whole cluster relies on, so a job does not get it. It gets credentials
-that are limited to its own keys, and the values of the secrets that its submission names; both are served here. Each
-attempt has a random secret that comes with every request. It ends with the attempt: from then on nothing is served.
+The instance's own identity may write documents that the whole cluster relies on, so jobs do not get it. A job gets
+credentials that are limited to its own keys, and the values of the secrets that its submission names. Each attempt has
+a random token, which every request must contain. After the attempt nothing is served for its token.
 """
 
 import hmac
@@ -28,9 +28,10 @@ from everspot_train.prepare.secrets import SECRETS_PATH, SECRETS_VARIABLE
 HOST = str(ipaddress.ip_address(socket.INADDR_LOOPBACK))
 TOKEN_FILE = "credentials-token"  # noqa: S105  the name of a file of the run directory
 MOST_CONNECTIONS = 128
-"""Of one user. All processes of a job ask for credentials when it starts, and each is answered within milliseconds."""
+"""The most connections of one user. All processes of a job request credentials at its start, and each is answered
+within milliseconds."""
 REQUEST_TIMEOUT = timedelta(seconds=10)
-"""For a whole request to arrive."""
+"""The time in which a whole request must arrive."""
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 4, 20, 1  # linux/netlink.h, linux/sock_diag.h
 _ALL_STATES = _NO_COOKIE = 0xFFFFFFFF  # linux/inet_diag.h
 _HEADER_BYTES, _USER_OFFSET = 16, 80  # of struct nlmsghdr; of idiag_uid, in struct inet_diag_msg after that header
@@ -38,14 +39,14 @@ _log = logging.getLogger(__name__)
 
 
 class JobGrant:
-    """What one attempt of a job is served, until `end`.
+    """The credentials and secrets of one attempt, until `end`.
 
     Attributes:
-        credentials: limited to the job.
+        credentials: credentials that are limited to the job.
         references: the job's secrets, by variable.
-        read: reads the value of a reference. Raises `CloudError`.
-        secret: comes with each request.
-        ended: whether nothing is served any more.
+        read: returns the value of a reference. Raises `CloudError`.
+        secret: the token that each request must contain.
+        ended: whether nothing is served any longer.
     """
 
     def __init__(self, credentials: JobCredentials, references: Mapping[str, str], read: Callable[[str], str]) -> None:
@@ -54,8 +55,8 @@ class JobGrant:
         self.ended = False
 
     def environment(self, inherited: Mapping[str, str], address: str, run_dir: Path) -> dict[str, str]:
-        """Return the job's variables: the inherited ones without those of the instance's credentials, and with its own.
-        Writes the secret into the run directory, for clients that read it from a file only."""
+        """Return the job's variables: the inherited ones, with the job's credentials in place of the instance's. Writes
+        the token into the run directory, for clients that read it only from a file."""
         token_file = run_dir / TOKEN_FILE
         token_file.write_text(self.secret)
         harmless = {name: value for name, value in inherited.items() if name not in self._credentials.hidden}
@@ -63,15 +64,15 @@ class JobGrant:
         return {**harmless, **own, SECRETS_VARIABLE: f"http://{address}/{self.secret}{SECRETS_PATH}"}
 
     def renew(self) -> None:
-        """Obtain the credentials, if they are due. Raises `CloudError`."""
+        """Renew the credentials if they are due. Raises `CloudError`."""
         self._credentials.renew()
 
     def end(self) -> None:
-        """Serve nothing more. Credentials that were served keep until their own end, by the cloud's rules."""
+        """Stop serving. Credentials that were served stay valid until they expire."""
         self.ended = True
 
     def answer(self, path: str) -> JobAnswer | None:
-        """Return the answer to a request that has the secret; None if there is nothing at the path."""
+        """Return the answer to an authorized request; None if the path does not exist."""
         if self.ended:
             return None
         if path == SECRETS_PATH:
@@ -94,8 +95,8 @@ class JobGrant:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that a job can keep busy for itself alone: each user has a number of connections, and a time for a
-    request, after which the connection is closed."""
+    """A server in which one job cannot block others: each user has a limit of connections, and a connection is closed
+    if its request does not arrive in time."""
 
     daemon_threads = True
     request_queue_size = 1024  # the kernel's limit is 4096 (net.core.somaxconn)
@@ -107,20 +108,20 @@ class _Server(ThreadingHTTPServer):
         self._state = threading.Lock()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether the user of a new connection may have one more."""
+        """Return whether the user of a new connection is below the limit of connections."""
         user = find_user(client_address, self.server_address)
         with self._state:
-            # One whose other end is closed already has no user, and ends by itself.
+            # A connection whose other end is closed has no user, and ends by itself.
             if user is None or sum(other == user for other in self._users.values()) < MOST_CONNECTIONS:
                 self._users[request] = user
                 self._deadlines[request] = time.monotonic() + REQUEST_TIMEOUT.total_seconds()
                 return True
-        with suppress(OSError):  # closed by a reset, of which nothing is left in the kernel
+        with suppress(OSError):  # closed by a reset, which leaves no state in the kernel
             request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return False
 
     def mark_received(self, request: socket.socket) -> None:
-        """Leave a connection its time, since its request is here: the cloud may be slow with the answer."""
+        """Exempt a connection from the time limit, because its request has arrived. The cloud's answer may be slow."""
         with self._state:
             self._deadlines.pop(request, None)
 
@@ -130,7 +131,7 @@ class _Server(ThreadingHTTPServer):
         with self._state:
             for request in [request for request, deadline in self._deadlines.items() if deadline <= now]:
                 del self._deadlines[request]
-                with suppress(OSError):  # its thread then ends, and forgets it
+                with suppress(OSError):  # its thread then ends and removes it
                     request.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:
@@ -141,7 +142,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log no connection that a job has broken off: it could fill the log."""
+        """Do not log connections that a job has broken off, because they could fill the log."""
         _log.debug("a job's request failed", exc_info=True)
 
 
@@ -149,7 +150,7 @@ class JobEndpoint:
     """The endpoint of one agent. Its threads answer until the process ends."""
 
     def __init__(self) -> None:
-        """Bind a free port of the loopback address. Raises OSError if there is none."""
+        """Bind a free port of the loopback address. Raises OSError if no port is free."""
         self._grants: list[JobGrant] = []
         self._lock = threading.Lock()
         self._server = _Server((HOST, 0), self._handler())
@@ -161,7 +162,7 @@ class JobEndpoint:
         return f"{HOST}:{self._server.server_address[1]}"
 
     def serve(self, grant: JobGrant) -> None:
-        """Serve what is granted, until the grant ends."""
+        """Serve a grant until it ends."""
         with self._lock:
             self._grants = [*(each for each in self._grants if not each.ended), grant]
 
@@ -177,7 +178,7 @@ class JobEndpoint:
         return next((grant for grant in grants if hmac.compare_digest(grant.secret.encode(), sent)), None)
 
     def _respond(self, path: str, authorization: str) -> JobAnswer:
-        """Answer a request. The secret is its header Authorization, or the first part of its path."""
+        """Answer a request. Its token is the header Authorization, or the first part of its path."""
         place = path.partition("?")[0]
         first, _, place_below = place.lstrip("/").partition("/")
         grant = self._find(authorization) if authorization else None
@@ -214,7 +215,7 @@ def _fault(status: int, message: str) -> JobAnswer:
 
 
 def find_user(client: tuple[str, int], server: tuple[Any, ...]) -> int | None:
-    """Return the user of a loopback connection's other end, by sock_diag(7); None if the kernel does not tell."""
+    """Return the user of a loopback connection's other end, by sock_diag(7); None if unknown."""
     ends = struct.pack("!HH", client[1], server[1])
     ends += b"".join(socket.inet_aton(host).ljust(16, b"\0") for host in (client[0], server[0]))
     ends += struct.pack("=III", 0, _NO_COOKIE, _NO_COOKIE)

@@ -1,4 +1,4 @@
-"""Looks for signs of life of a program that makes no steps: one that has just begun, or does not report them."""
+"""Detects signs of life of a program without steps: one that has just begun, or does not report steps."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -6,19 +6,19 @@ from datetime import timedelta
 from everspot_core.clock import Clock
 
 WINDOW = timedelta(minutes=1)
-"""The real time over which the use of the processor is measured."""
+"""The real time over which the processor time is measured."""
 LEAST_USE = 0.01
-"""The part of one processor that is a sign of life. Imports, compilers and downloads use far more; processes that only
-wait for each other (a DataLoader's poll, torchrun's watch, NCCL's watchdog) use less."""
+"""The fraction of one processor that counts as a sign of life. Imports, compilers and downloads use far more. Processes
+that only wait for each other (a DataLoader's poll, torchrun's monitor, NCCL's watchdog) use less."""
 
 
 class SignsOfLife:
     """The last sign of life of one program. Not thread-safe.
 
     Args:
-        traces: what the program leaves behind (output, report), as values that differ when there is more.
-        processor: seconds of processor time that its processes have used; None if that cannot be measured, which
-            counts as life.
+        traces: returns a value that changes with the program's output or report.
+        processor: returns the processor seconds of its processes. None, if they cannot be measured, counts as a sign of
+            life.
     """
 
     def __init__(self, traces: Callable[[], object], processor: Callable[[], float | None], clock: Clock) -> None:
@@ -31,14 +31,14 @@ class SignsOfLife:
         self._used = processor()
 
     def look(self) -> timedelta:
-        """Return the monotonic moment of the last sign of life."""
+        """Return the monotonic time of the last sign of life."""
         now, traces = self._clock.monotonic(), self._traces()
         if traces != self._last_traces:
             self._last_traces, self.last = traces, now
         if now - self._measured_at >= WINDOW:
             used, before = self._processor(), self._used
             least = LEAST_USE * (now - self._measured_at).total_seconds()
-            if used is None or before is None or abs(used - before) >= least:  # less: a process of it has ended
+            if used is None or before is None or abs(used - before) >= least:  # falls when a process ends
                 self.last = now
             self._measured_at, self._used = now, used
         return self.last

@@ -17,14 +17,14 @@ from everspot_train.rundir import open_regular, read_regular, replace_file
 
 SPACING = timedelta(seconds=60)
 FOLLOWED_SPACING = timedelta(seconds=5)
-"""The spacing while somebody follows the log."""
+"""The time between two uploads while somebody follows the log."""
 LOOK_FOR_FOLLOWERS = timedelta(seconds=30)
 CHUNK_BYTES = 8 * 1024 * 1024
-"""The largest piece. A program that prints faster gets a piece as soon as it has filled one."""
+"""The largest piece. It is uploaded as soon as it is full."""
 KEPT_BYTES = 1024 * 1024
-"""Uploaded bytes that stay on the disk, because a failure report quotes the end of the output."""
+"""The uploaded bytes that stay on the disk, because a failure report quotes the end of the output."""
 MOST_BACKLOG = 1024 * 1024 * 1024
-"""The most bytes on the disk that are not uploaded yet. Older ones are left out, and the log says so."""
+"""The most bytes on the disk that are not uploaded yet. Older bytes are dropped, with a line in the log."""
 OUTPUT = "output.log"
 SHIPPED = ".shipped"
 """The file with the number of bytes of the output that are uploaded, for the next agent if this one is killed."""
@@ -34,13 +34,13 @@ _log = logging.getLogger(__name__)
 
 
 class LogShipper:
-    """Uploads the output of one ownership. The keys carry the epoch and are written once. Not thread-safe.
+    """Uploads the output of one attempt. The keys contain the epoch and are written once. Not thread-safe.
 
-    The file on disk is the buffer: after a failure of the store the next call uploads the rest. Uploaded bytes free
-    their disk space, while the program goes on appending to the same file.
+    The file on disk is the buffer: after a failure of the store the next call continues. The disk space of uploaded
+    bytes is freed, while the program appends to the same file.
 
     Attributes:
-        is_followed: whether somebody follows the job, as of the last look.
+        is_followed: whether somebody followed the job at the last check.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class LogShipper:
     def resumed(cls, store: Store, job: JobKey, run_dir: Path, clock: Clock) -> "LogShipper":
         """Return a shipper that continues after the last upload of an earlier, killed agent."""
         shipper = cls(store, job, run_dir, clock)
-        with suppress(OSError, ValueError):  # then nothing was uploaded
+        with suppress(OSError, ValueError):  # otherwise nothing was uploaded
             shipped = int(read_regular(run_dir / SHIPPED, 32))
-            # The job may have written any number there.
+            # The job may have written any number into this file.
             shipper._offset = shipper._punched = min(max(0, shipped), shipper._size())
         return shipper
 
     def ship_if_due(self) -> None:
-        """Upload a piece, if the last one is long enough ago or a full one waits. Raises `StoreError`."""
+        """Upload a piece if the last upload is long enough ago or a full piece is waiting. Raises `StoreError`."""
         now, backlog = self._clock.monotonic(), self._size() - self._offset
         if self._followers.due():
             self.is_followed = self._store.following.is_followed(self._job.job_id)
@@ -81,7 +81,7 @@ class LogShipper:
         self._ship_chunk()
 
     def ship_rest(self) -> None:
-        """Upload all that is left. Raises `StoreError`."""
+        """Upload all remaining output. Raises `StoreError`."""
         end = self._size()
         self._leave_out(end - self._offset)
         while self._offset < end and self._ship_chunk():
@@ -107,20 +107,20 @@ class LogShipper:
         try:
             with open_regular(self._output) as file:
                 data, end = read_written(file.fileno(), self._offset, CHUNK_BYTES)
-        except OSError:  # the job may have removed it, or put something else in its place
+        except OSError:  # the job may have removed or replaced it
             return False
         if end == self._offset:
             return False
         if data:
             self._chunks.append(data)
         self._offset = end
-        with suppress(OSError):  # then an agent that is started after this one uploads it again
+        with suppress(OSError):  # otherwise the next agent uploads it again
             replace_file(self._output.parent / SHIPPED, str(self._offset).encode())
         self._give_back(self._offset - KEPT_BYTES)
         return True
 
     def _leave_out(self, backlog: int) -> None:
-        """Leave out the oldest waiting bytes, if there are more than MOST_BACKLOG. Raises `StoreError`."""
+        """Drop the oldest waiting bytes beyond MOST_BACKLOG. Raises `StoreError`."""
         excess = backlog - self._most_backlog
         if excess <= 0:
             return
@@ -132,7 +132,7 @@ class LogShipper:
         self._give_back(self._offset)
 
     def _give_back(self, end: int) -> None:
-        """Free the file's blocks up to `end`. The program's own descriptor appends, so no later byte moves."""
+        """Free the file's blocks up to `end`. Later offsets do not change, because the program appends."""
         if end - self._punched < KEPT_BYTES:
             return
         try:
@@ -149,13 +149,13 @@ class LogShipper:
 
 
 def read_written(handle: int, start: int, limit: int) -> tuple[bytes, int]:
-    """Read at most `limit` bytes that were written to a file, from `start` on. Holes are left out: a program can extend
-    its output to any size without writing a byte. Returns the bytes and the offset after them.
+    """Read at most `limit` written bytes of a file from `start` on, without holes: a program can extend its output to
+    any size without writing a byte. Returns the bytes and the offset after them.
 
     Raises:
         OSError: if the file cannot be read.
     """
-    size = os.fstat(handle).st_size  # first: what is appended from now on is no hole
+    size = os.fstat(handle).st_size  # before the search: later bytes are no hole
     pieces: list[bytes] = []
     while limit > 0:
         try:

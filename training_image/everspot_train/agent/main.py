@@ -1,4 +1,4 @@
-"""The boot command of the image: `everspot-agent`. Everything it needs comes from the metadata service."""
+"""The boot command of the image: `everspot-agent`. All its settings come from the metadata service."""
 
 import argparse
 import importlib.metadata
@@ -43,10 +43,11 @@ HOME_VARIABLE = "EVERSPOT_HOME"
 DEFAULT_HOME = str(HOME)
 POWEROFF_VARIABLE = "EVERSPOT_POWEROFF"
 RUNTIME_VARIABLE = "EVERSPOT_RUNTIME"
-"""A folder in which the image's boot deadline looks for the file `reported`, and for `boot-deadline` (seconds)."""
+"""The variable with the folder in which the image's boot deadline looks for the files `reported` and `boot-deadline`
+(seconds)."""
 POWEROFF_TIMEOUT = timedelta(seconds=30)
 STOP_VARIABLE = "EVERSPOT_STOP_SECONDS"
-"""The variable with the time that a SIGTERM may take, in place of the cloud's rules."""
+"""The variable with the seconds between SIGTERM and the agent's end, in place of the cloud's rules."""
 BOOT_ATTEMPTS = 12
 BOOT_WAIT = timedelta(seconds=5)
 
@@ -54,11 +55,11 @@ _log = logging.getLogger(__name__)
 
 
 class BootError(Exception):
-    """The instance cannot join a cluster; the message says why."""
+    """The instance cannot join a cluster. The message has the reason."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run until the instance is to end; exits with 0 then, and with 1 if it cannot join its cluster."""
+    """Run until the instance has to end, and exit with 0. Exit with 1 if the instance cannot join its cluster."""
     options = _parser().parse_args(arguments)
     if options.version:
         print(_describe_version(Path(sys.prefix)))  # noqa: T201
@@ -71,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (BootError, HelperDied, SelfTestFailed, StoreError) as error:
         _log.error("%s", error)
         sys.exit(1)
-    except Exception:  # into the agent's own log, too, which is uploaded
+    except Exception:  # log it, because the agent's log is uploaded
         _log.exception("the agent failed")
         sys.exit(1)
     finally:
@@ -79,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _describe_version(environment: Path) -> str:
-    """Return the version and, where the image says so, the commit and the digest of the lock of its dependencies.
+    """Return the version and, inside an image, the commit and the digest of the lock file of its dependencies.
 
     `environment`: the virtual environment, in which provision.sh writes `image.json`.
     """
@@ -108,7 +109,7 @@ def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
     manifest, identity = _introduce(metadata, clock)
     _log.info("cluster %s, %s %s (%s)", manifest.cluster, manifest.role.value, identity.instance_id, identity.zone)
     if manifest.proxy is not None:
-        # For the store's client, for the scheduler that this process may become, and for jobs.
+        # Read by the store's client, by the scheduler that this process may become, and by jobs.
         os.environ.update(manifest.proxy.environment())
     runtime = os.environ.get(RUNTIME_VARIABLE)
     if runtime:
@@ -140,7 +141,7 @@ def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
 
 
 def _stop_within(manifest: Manifest, identity: Identity) -> timedelta:
-    """Return how long the job may take to stop once this machine is being switched off, real time."""
+    """Return the real time that the job has to stop when this machine is being switched off."""
     stated = os.environ.get(STOP_VARIABLE)
     return timedelta(seconds=float(stated)) if stated else provider(manifest.cloud).stop_within(identity.market)
 
@@ -195,7 +196,8 @@ def _agent(
 
 
 def _introduce(metadata: Metadata, clock: Clock) -> tuple[Manifest, Identity]:
-    """Read manifest and identity. The metadata service may be late at boot, so it is asked for about a minute."""
+    """Read manifest and identity. The metadata service may start late at boot, so the reads are repeated for about a
+    minute."""
     for attempts_left in range(BOOT_ATTEMPTS - 1, -1, -1):
         try:
             return read_manifest(metadata), metadata.identity()
@@ -218,8 +220,8 @@ def _become_scheduler(manifest: Manifest, home: Path, instance_id: str) -> None:
 
 
 def _leave_machine(metadata: Metadata) -> None:
-    """End this instance, so that it no longer costs anything: by a call to the cloud, or by switching the machine off.
-    If the call fails, the machine is switched off too, which saves at least a part."""
+    """End this instance, so that it no longer costs money: by a call to the cloud, or by switching the machine off. If
+    the call fails, the machine is switched off, which saves at least a part of the cost."""
     try:
         if metadata.end():
             return
@@ -231,8 +233,8 @@ def _leave_machine(metadata: Metadata) -> None:
 def _power_off() -> None:
     """Switch the instance off, by the command that the image's unit names.
 
-    Without a command the agent just ends: it must never switch off a machine that is not the cloud's, such as a laptop
-    that runs the local cloud. If the command fails, the agent ends too, and the scheduler sees the instance GONE.
+    Without a command the agent only ends, because it must never switch off a machine outside of a cloud, such as a
+    laptop that runs the local cloud. If the command fails, the agent ends, and the scheduler sees the instance GONE.
     """
     command = shlex.split(os.environ.get(POWEROFF_VARIABLE) or "")
     if not command:
@@ -266,7 +268,7 @@ def _metadata(options: argparse.Namespace, clock: Clock) -> Metadata:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everspot-agent",
-        description="Runs training jobs on this instance. Without options, asks the metadata service who it is.",
+        description="Runs training jobs on this instance. Without options, the metadata service provides its identity.",
     )
     parser.add_argument("--version", action="store_true", help="print version, commit and digest of the lock, and end")
     parser.add_argument("--self-test", action="store_true", help="check whether jobs could run here, and end")

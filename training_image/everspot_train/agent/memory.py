@@ -1,9 +1,9 @@
-"""Measures the memory that a job uses and the kernel cannot take back. The cache of files that it read does not count.
+"""Measures the memory of a job that the kernel cannot reclaim. The file cache does not count.
 
-It is the anonymous and shared memory in a control group's `memory.stat` (Linux,
+This is the anonymous and shared memory in a control group's `memory.stat` (Linux,
 Documentation/admin-guide/cgroup-v2.rst); `memory.peak` would also count the cache of every dataset that was read. If no
-group counts memory, the same values of each process are used (proc_pid_status(5): RssAnon, RssShmem). Forked workers
-then count common pages twice, so the result is never too small.
+group counts memory, the same values of each process are added up (proc_pid_status(5): RssAnon, RssShmem). Common pages
+of forked workers are then counted several times, so the result is never too small.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _DIGITS = 3
 
 
 def of_group(group: Path) -> float | None:
-    """GiB that a control group holds; None if it does not count memory."""
+    """Return the memory of a control group in GiB; None if it does not count memory."""
     statistics = _fields(group / "memory.stat")
     if "anon" not in statistics:
         return None
@@ -28,8 +28,8 @@ def of_group(group: Path) -> float | None:
 
 
 def of_processes(pids: Iterable[int]) -> float | None:
-    """GiB that these processes hold; None if none of them lives. Shared memory counts once, by the process that has
-    most of it."""
+    """Return the memory of these processes in GiB; None if none is alive. Shared memory counts once, as much as the
+    process with the most has."""
     private, shared, any_alive = 0, 0, False
     for pid in pids:
         status = _fields(PROC / str(pid) / "status")
@@ -41,13 +41,12 @@ def of_processes(pids: Iterable[int]) -> float | None:
 
 
 def most(last: Progress, memory_gib: float | None, status: Status | None) -> dict[str, Any]:
-    """Return the memory fields of the next progress: the most that was seen so far, in this attempt or an earlier
-    one."""
+    """Return the memory fields of the next progress: the largest values so far, in this attempt or an earlier one."""
     gpu = status.gpu_memory_gib if status is not None else None
     if status is not None and status.mixed and last.mixed is False:
         last = last.model_copy(
             update={"gpu_memory_gib": None}
-        )  # measured in fp32, which it does not train in any longer
+        )  # measured in fp32, before the change to mixed precision
     return {
         "memory_gib": _more(last.memory_gib, memory_gib),
         "gpu_memory_gib": _more(last.gpu_memory_gib, gpu),

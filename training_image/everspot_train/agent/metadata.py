@@ -1,4 +1,4 @@
-"""The metadata service as the agent reads it: the parsed manifest, and notices with their source."""
+"""Reads the metadata service for the agent: the parsed manifest, and notices with their source."""
 
 import logging
 
@@ -9,16 +9,16 @@ from everspot_core.jobs.records import Notice, NoticeKind
 from pydantic import ValidationError
 
 SOURCE = "metadata"
-"""The name of the metadata service in notices and settings, whichever cloud's it is."""
+"""The name of every cloud's metadata service in notices and settings."""
 
 _log = logging.getLogger(__name__)
 
 
 def read_manifest(metadata: Metadata) -> Manifest:
-    """Return the manifest that the infrastructure handed to this instance.
+    """Return the manifest from this instance's user data.
 
     Raises:
-        MetadataError: without a manifest; the message says where it was searched.
+        MetadataError: if there is no manifest. The message names the place.
     """
     text = metadata.manifest()
     try:
@@ -31,8 +31,7 @@ def read_manifest(metadata: Metadata) -> Manifest:
 
 
 def read_interruption(metadata: Metadata, clock: Clock) -> Notice | None:
-    """Return the notice that this instance will be taken away; None while there is no notice. Raises
-    `MetadataError`."""
+    """Return the interruption notice of this instance; None without a notice. Raises `MetadataError`."""
     at = metadata.interruption()
     if at is None:
         return None
@@ -40,7 +39,7 @@ def read_interruption(metadata: Metadata, clock: Clock) -> Notice | None:
 
 
 def read_rebalance(metadata: Metadata, clock: Clock) -> Notice | None:
-    """Return the rebalance recommendation; None while there is no recommendation. Raises `MetadataError`."""
+    """Return the rebalance recommendation; None without one. Raises `MetadataError`."""
     at = metadata.rebalance()
     if at is None:
         return None

@@ -1,5 +1,4 @@
-"""Reports the cost of a notice for a program whose folder of checkpoints takes longer to upload than the notice
-leaves."""
+"""Reports the cost of a notice for a program whose folder of checkpoints cannot be uploaded within the notice."""
 
 import logging
 from datetime import timedelta
@@ -16,11 +15,11 @@ _log = logging.getLogger(__name__)
 
 
 class FolderNoticeFit:
-    """Judges each upload of a program's folder by the notice of its instance.
+    """Compares each upload of a program's folder with the notice of its instance.
 
     Args:
-        notice: how long before an interruption the instance can know of it, market time.
-        reserve: the part of it in which nothing is uploaded, real time.
+        notice: from the notice to the interruption, market time.
+        reserve: the part of the notice in which nothing is uploaded, real time.
         emit: writes events.
     """
 
@@ -32,11 +31,12 @@ class FolderNoticeFit:
         self._has_fitted = True
 
     def note_upload(self, took: timedelta, size_bytes: int, gap: timedelta) -> None:
-        """Write an event if this upload took longer than a notice leaves, or fits again; each once in a row.
+        """Write an event if this upload is the first in a row that does not fit into a notice, or the first that fits
+        again.
 
         Args:
-            took: how long the upload took, real time.
-            size_bytes: what was uploaded.
+            took: the duration of the upload, real time.
+            size_bytes: the uploaded bytes.
             gap: the time since the upload before, or since the program's start, real time.
         """
         cost = CheckpointCost(timedelta(0), took, size_bytes)

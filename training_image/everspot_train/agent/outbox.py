@@ -25,7 +25,7 @@ class Outbox:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """Return the stamp of an event that happens now."""
+        """Return the time stamp of an event that happens now."""
         return self._writer.now()
 
     def emit(self, kind: EventKind, **data: JsonValue) -> None:
@@ -38,7 +38,7 @@ class Outbox:
             self._waiting.append(_Pending(kind, at, data))
 
     def write(self) -> None:
-        """Write the waiting events in order. Raises `StoreError`; the rest stays in the queue."""
+        """Write the waiting events in order. Raises `StoreError`; the remaining events stay in the queue."""
         while True:
             with self._lock:
                 if not self._waiting:

@@ -1,4 +1,4 @@
-"""Writes the outcome of an ownership: its events, and the lines for people in the job's record."""
+"""Writes the outcome of an attempt: its events, and the texts for the job's record."""
 
 import re
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ from everspot_train.rundir import Status
 
 MESSAGE_CHARACTERS = 1000
 _TORCHRUN = re.compile(r"^[EWI]\d{4} [\d:.]+ \d+ torch/distributed/.*\n?", re.MULTILINE)
-"""Matches the lines that torchrun logs between those of the program."""
+"""Matches torchrun's own log lines in the output."""
 
 
 class EmitEvent(Protocol):
     """A function that takes an event of the job."""
 
     def __call__(self, kind: EventKind, **data: JsonValue) -> None:
-        """Write it, now or soon."""
+        """Write the event, now or soon."""
         ...
 
 
@@ -42,10 +42,10 @@ def write_outcome(
     metrics: Mapping[str, float],
     use: Utilization | None,
 ) -> None:
-    """Write the events that end an ownership. `record` is the job's record before the release, with its last
-    progress; `metrics`: the newest of the program; `use`: what it used of the machine.
+    """Write the events that end an attempt.
 
-    A job that was given back without a start gets no event `interrupted`.
+    `record`: the job's record before the release, with its last progress. `metrics`: the newest metrics of the program.
+    `use`: its utilization of the machine. A job that was given back before its start gets no event `interrupted`.
     """
     reason = ending.reason
     measured: dict[str, JsonValue] = {UTILIZATION: use.model_dump(mode="json", exclude_none=True)} if use else {}
@@ -100,14 +100,14 @@ def _write_failure(
 
 
 def _failed_as(reason: Reason) -> Reason:
-    """Return the reason of a job that fails because no machine could start it: its own, or `error`."""
+    """Return the reason for the failure of a job that no machine could start: `reason` itself, or `error`."""
     return reason if reason.troubled else Reason.ERROR
 
 
 def notice_to_durable(ending: Ending, stop: StopDemand | None, status: Status | None) -> float | None:
-    """Return market seconds from the notice until the last executed step was durable; 0 if it was durable already.
+    """Return the market seconds from the notice until the last executed step was durable; 0 if it was durable before.
 
-    None if it was not durable, or if there was no notice.
+    None if it did not become durable, or without a notice.
     """
     if stop is None or status is None or status.durable_at is None or ending.durable_step is None:
         return None
@@ -117,13 +117,13 @@ def notice_to_durable(ending: Ending, stop: StopDemand | None, status: Status | 
 
 
 def short_message(ending: Ending, tail: str) -> str:
-    """Return a short text for the error event: the program's own message, otherwise the end of its output."""
+    """Return a short text for the error event: the program's message, otherwise the end of its output."""
     return (ending.message or _own(tail) or "the program ended without a word")[-MESSAGE_CHARACTERS:]
 
 
 def long_detail(ending: Ending, tail: str) -> str:
-    """Return the text for the job's record: the message, then the traceback or else the end of the output. Empty unless
-    the program failed or could not be started."""
+    """Return the text for the job's record: the message, then the traceback or the end of the output. Empty unless the
+    program failed or could not be started."""
     if not ending.reason.failure and not ending.unstarted:
         return ""
     message = ending.message[:MESSAGE_CHARACTERS]

@@ -11,14 +11,15 @@ from everspot_train.agent.threads import DueTimer
 
 SPACING = timedelta(seconds=60)
 MOST_BYTES = 256 * 1024
-"""The most bytes that are kept while the store is out of reach. Older lines are dropped, and the piece says so."""
+"""The most bytes that are kept while the store does not answer. Older lines are dropped, which the next piece says."""
 MOST_PIECES = 10_000
 _DROPPED = b"[older lines were dropped]\n"
 
 
 class OwnLog(logging.Handler):
-    """Keeps lines until there is a store, then writes them as `agents/{instance}/{seq:06d}.log` of the data bucket: at
-    most a piece a minute, and the rest at the end. Pieces are written once; a later agent continues their numbers."""
+    """Collects lines until a store is known, then writes them as `agents/{instance}/{seq:06d}.log` in the data bucket:
+    at most a piece a minute, and the last lines at the end. Pieces are written once; a later agent continues their
+    numbers."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -37,7 +38,7 @@ class OwnLog(logging.Handler):
         self._schedule = DueTimer(SPACING, clock)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
+        """Add a line to the next piece."""
         line = f"{self.format(record)}\n".encode(errors="replace")
         with self._lines_lock:
             self._lines += line
@@ -45,7 +46,7 @@ class OwnLog(logging.Handler):
                 self._lines[: -MOST_BYTES // 2] = _DROPPED
 
     def ship_if_due(self) -> None:
-        """Upload a piece, if the last one is long enough ago and there is something new."""
+        """Upload a piece if the last upload is long enough ago and there are new lines."""
         if self._schedule is not None and self._lines and self._schedule.due():
             self.ship()
 
@@ -66,8 +67,8 @@ class OwnLog(logging.Handler):
                     self._lines[:0] = piece
 
     def _write(self, store: Store, piece: bytes) -> None:
-        """Write a piece under the next free number. If an answer was lost, the piece may be there twice. To find that
-        out the agent would need permission to read."""
+        """Write a piece under the next free number. After a lost answer the piece may exist twice: the agent has no
+        permission to read and compare."""
         for _ in range(MOST_PIECES):
             written = store.data.create(f"agents/{self._instance_id}/{self._seq:06d}.log", piece)
             if written.outcome is WriteOutcome.LOST:

@@ -1,4 +1,4 @@
-"""Watches how long a program's steps take, and detects a stall."""
+"""Tracks the time of a program's steps, and detects stalls."""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -9,20 +9,20 @@ from everspot_train.rundir import Status, TrainingPhase
 FACTOR = 10
 """A program has stalled if it makes no step for this many times its usual step."""
 LEAST = timedelta(minutes=1)
-"""The least length of a stall: an evaluation between two short steps is no stall."""
+"""The shortest stall. An evaluation between two short steps is no stall."""
 QUIET = timedelta(minutes=30)
-"""The longest time without a sign of life of a program whose steps are not known: one that has not made two yet, does
-not report them, or is busy with something else, such as loading its checkpoint. See `life`."""
+"""The longest time without a sign of life of a program without a known step time: one that has not made two steps yet,
+does not report steps, or does something else, such as loading its checkpoint. See `life`."""
 _FORGETS = 0.95
-"""Each shorter step lowers the usual step, which is the longest one seen, by this factor."""
+"""The usual step time is the longest so far. Each shorter step lowers it by this factor."""
 
 
 @dataclass(frozen=True)
 class StepPace:
-    """The pace of a program's steps. Moments are of CLOCK_MONOTONIC.
+    """The pace of a program's steps. Times are of CLOCK_MONOTONIC.
 
-    `step`: the last one seen, at `step_at`. `usual`: real time of a usual step; None before two were seen. `stalled`:
-    the present stall, if it was reported.
+    `step`: the last step, seen at `step_at`. `usual`: real time of a usual step; None before two steps. `stalled`: the
+    present stall, if it was reported.
     """
 
     step: int | None = None
@@ -33,8 +33,8 @@ class StepPace:
     def observe(
         self, status: Status | None, now: timedelta, *, alive_at: timedelta, restart: bool
     ) -> tuple["StepPace", Stalled | None]:
-        """Return the pace after one more look, and the stall if there is one that was not reported yet. `alive_at`:
-        when the program last gave a sign of life."""
+        """Return the pace after one more report, and a stall that was not reported yet, if any. `alive_at`: the time of
+        the program's last sign of life."""
         if status is None or status.phase is not TrainingPhase.TRAINING:
             return replace(self, step_at=now)._quiet(status, now, alive_at, restart=restart)
         if status.step != self.step:

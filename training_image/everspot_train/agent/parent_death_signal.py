@@ -3,8 +3,8 @@
 It is run as a file: `python -I parent_death_signal.py AGENT_PID GROUP NICENESS command …`. GROUP is the control group
 for the command, or `-` for none; NICENESS is added to the agent's own.
 
-The kernel sends SIGTERM to this process when the thread that started it ends, and the setting survives exec. It is set
-here and not between fork and exec of the agent, because the agent has threads.
+The kernel sends SIGTERM to this process when the thread that started it ends, and the setting survives exec. The signal
+is set here and not between fork and exec of the agent, because the agent has threads.
 """
 
 import ctypes

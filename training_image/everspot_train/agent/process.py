@@ -1,4 +1,4 @@
-"""The training process: the agent launches it in a separate session, signals it, and makes sure that it ends."""
+"""Launches a training process in a separate session, signals it, and ensures that it ends."""
 
 import logging
 import os
@@ -25,9 +25,9 @@ from everspot_train.agent.containment import (
     become_subreaper,
     descendants,
     find_processes,
+    kill_by_pid,
     kill_descendants,
     kill_processes,
-    kill_these,
     own_group,
 )
 from everspot_train.agent.process_table import cpu_seconds, read_processes
@@ -37,7 +37,7 @@ from everspot_train.broker.unit import SHARED_NICENESS
 from everspot_train.rundir import RUN_DIR_VARIABLE
 
 LOOK_SECONDS = 0.25
-"""Real time between two looks at the processes of a job that is to end."""
+"""Real time between two looks at the processes of a job that has to end."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,35 +58,35 @@ class TrainingProcess(Protocol):
         ...
 
     def counters(self) -> JobCounters:
-        """Return what the kernel has counted of its processes, as far as it can be read."""
+        """Return the kernel's counters of its processes, as far as they can be read."""
         ...
 
     def limit_hit(self) -> float | None:
-        """Return the memory limit in GiB for which it was killed; None if it was not."""
+        """Return the memory limit in GiB at which it was killed, or None."""
         ...
 
     def terminate(self, *, final: bool = False) -> None:
-        """Send SIGTERM, so that the program ends by itself. `final`: its time is almost over."""
+        """Send SIGTERM, so that the program ends by itself. `final`: the repeated signal, shortly before SIGKILL."""
         ...
 
     def kill(self) -> None:
-        """Send SIGKILL to all of its processes, which are gone when this returns."""
+        """Send SIGKILL to all of its processes, and wait until they are gone."""
         ...
 
 
 @dataclass(frozen=True)
 class JobLaunch:
-    """What a job's first process is started with.
+    """The parameters of a job's first process.
 
     Attributes:
         command: program and arguments.
         run_dir: the run directory, whose `output.log` gets the output.
         cwd: the working directory.
         env: the environment, to which the run directory is added.
-        seat: the part of a shared machine that it may use; None: the machine is its own.
-        folders: what it may write to beside `run_dir` and `cwd`.
-        metadata: whether it may reach the metadata service. A job with credentials of its own does not need to.
-        container: whether it may make the namespaces of a container.
+        seat: its part of a shared machine; None if it has the machine alone.
+        folders: further folders that it may write to.
+        metadata: whether it may reach the metadata service, which a job with its own credentials does not need.
+        container: whether it may create the namespaces of a container.
     """
 
     command: list[str]
@@ -112,20 +112,20 @@ class ProgramLauncher(Protocol):
         ...
 
     def open_files(self, run_dir: Path) -> OpenFiles:
-        """Return what finds the files that the job of a run directory may be writing to."""
+        """Return an object that finds the files that the job of a run directory may be writing to."""
         ...
 
     def clear(self) -> int:
         """Kill the processes that an earlier agent of this machine left running. Return how many were found by their
-        environment."""
+        environment variables."""
         ...
 
 
 class OrderlyEnd:
-    """The time in which a job ends by itself after SIGTERM: which of its processes get the signal, and when.
+    """The phase after SIGTERM in which a job ends by itself. It decides which processes get the signal, and when.
 
     Args:
-        members: finds the processes of the job.
+        members: returns the processes of the job.
         send: sends SIGTERM to some of them.
     """
 
@@ -136,13 +136,14 @@ class OrderlyEnd:
         self._next_look = 0.0
 
     def begin(self, *, final: bool) -> None:
-        """Send the first signals. `final`: the time is almost over."""
+        """Send the first signals. `final`: shortly before SIGKILL."""
         if self._termination is None:
             self._termination, self._next_look = Termination(), 0.0
         self._look(self._termination, final=final)
 
     def goes_on(self) -> bool:
-        """Send further signals if they are due, and return whether the job uses its time. False before SIGTERM."""
+        """Send further signals if they are due, and return whether the job is still ending by itself. False before
+        SIGTERM."""
         if self._termination is None:
             return False
         self._look(self._termination, final=False)
@@ -159,9 +160,9 @@ class OrderlyEnd:
 class LocalProcess:
     """A process tree of this machine.
 
-    torchrun puts its workers into sessions of their own, so a process group does not have all of the tree. A control
-    group has, if there is one. Processes outside of it are found by the run directory in their environment and, if
-    the agent adopts orphans, by their descent from the agent.
+    torchrun starts its workers in their own sessions, so a process group does not contain the whole tree. A control
+    group, if available, does. Processes outside of it are found by the run directory in their environment and, if the
+    agent adopts orphans, by their descent from the agent.
     """
 
     def __init__(
@@ -175,41 +176,41 @@ class LocalProcess:
         self._killed = False
 
     def exit_code(self) -> int | None:
-        """Return the exit code of the first process. Its children are killed once it is over.
+        """Return the exit code of the first process. Its children are killed once it has ended.
 
-        If the job was told to end, None also as long as one of its other processes uses its time to do so.
+        If the job was told to end, return None also while another of its processes is still ending by itself.
         """
         code = self._process.poll()
         return code if self._killed or not self._end.goes_on() else None
 
     def memory_gib(self) -> float | None:
-        """By the control group if that counts memory, else by its processes. Processes that left both the group and the
-        run directory do not count."""
+        """Measured by the control group, or by its processes if the group does not count memory. Processes that left
+        both the group and the run directory do not count."""
         counted = memory.of_group(self._group.path) if self._group is not None else None
         if counted is not None:
             return counted
         return memory.of_processes(find_processes(self._run_dir))
 
     def cpu_seconds(self) -> float | None:
-        """Of its living processes and of those children that they have waited for."""
+        """Measured for its living processes and the children that they have waited for."""
         return cpu_seconds(self._members())
 
     def counters(self) -> JobCounters:
-        """By its control group, and where that does not count by its processes."""
+        """Read from its control group, or from its processes if the group has no counters."""
         group = self._group
         return read_job(group.path, group.processes) if group is not None else read_job(None, self._members)
 
     def limit_hit(self) -> float | None:
-        """By its control group."""
+        """Read from its control group."""
         return self._group.limit_hit() if self._group is not None else None
 
     def terminate(self, *, final: bool = False) -> None:
-        """SIGTERM to the processes that handle it, and later to the others: see `termination`. Each further look at
-        the exit code carries it on."""
+        """Send SIGTERM to the processes that handle it, and later to the others: see `termination`. Calls of
+        `exit_code` continue it."""
         self._end.begin(final=final)
 
     def _members(self) -> set[int]:
-        """Return the processes of the job, as far as they are known to be its own."""
+        """Return the processes that are known to belong to the job."""
         members = set(find_processes(self._run_dir))
         if self._group is not None:
             members.update(self._group.processes())
@@ -220,10 +221,10 @@ class LocalProcess:
         return members
 
     def kill(self) -> None:
-        """SIGKILL to all of it.
+        """Send SIGKILL to all processes of the job.
 
-        While other jobs share the machine, an orphan may be indistinguishable from theirs: one that left its run
-        directory, and whose first process ended before. It ends with the last of these jobs.
+        While other jobs share the machine, an orphan that left its run directory, and whose first process has ended,
+        cannot be distinguished from theirs. It is killed with the last of these jobs.
         """
         self._killed = True
         family = list(descendants(self._process.pid)) if self._process.poll() is None else []
@@ -251,16 +252,17 @@ class _Living:
         self.pids: set[int] = set()
 
     def is_last(self, pid: int) -> bool:
-        """Return whether no other job of the agent is left, so that each descendant of the agent is this job's."""
+        """Return whether no other job of the agent is left, so that all descendants of the agent belong to this job."""
         with self.lock:
             return self.pids <= {pid}
 
     def end(self, pid: int, family: list[int]) -> None:
-        """Kill what the job of `pid` has left: its family and, if it is the last job, all descendants of the agent."""
+        """Kill the remaining processes of the job of `pid`: its family and, if it is the last job, all descendants of
+        the agent."""
         with self.lock:
             self.pids.discard(pid)
             if self.pids:
-                kill_these(family)
+                kill_by_pid(family)
             else:
                 kill_descendants(pid)
 
@@ -270,19 +272,19 @@ class LocalLauncher:
 
     Args:
         runs: the folder of the run directories.
-        adopt: adopt the orphans of jobs. Then every descendant of this process is a job's.
-        groups: use control groups if the machine gives them.
+        adopt: adopt the orphans of jobs. Then every descendant of this process belongs to a job.
+        groups: use control groups if the machine has them.
     """
 
     def __init__(self, runs: Path, *, adopt: bool, groups: bool = True) -> None:
         self._runs = runs
         self._living = _Living() if adopt and become_subreaper() else None
         self._groups = ControlGroups(own_group() if groups else None, runs)
-        self._unlimited = threading.Lock()  # acquired for good by the first thread that logs it
+        self._unlimited = threading.Lock()  # acquired for ever by the first thread that logs it
 
     def launch(self, job: JobLaunch) -> TrainingProcess:
-        """Start it in a session of its own and, with a seat, under the limits that this machine can set. It runs as
-        this user, and may write and reach what the agent may."""
+        """Start the job in its own session and, with a seat, under the limits that this machine can set. It runs as
+        this user, with the agent's access to files and networks."""
         starter = Path(__file__).with_name("parent_death_signal.py")
         group = self._groups.make(job.run_dir.name)
         if job.seat is not None:
@@ -316,7 +318,7 @@ class LocalLauncher:
             _log.warning("this machine sets no limits: jobs that share it have as many threads as vCPUs, and no more")
 
     def open_files(self, run_dir: Path) -> OpenFiles:
-        """Return what finds the files that any process of this user may be writing to."""
+        """Return an object that finds the files that any process of this user may be writing to."""
         return OwnOpenFiles()
 
     def clear(self) -> int:

@@ -13,19 +13,19 @@ DATA_WORKER = "pt_data_worker"
 
 
 def read_processes(pids: Iterable[int]) -> dict[int, ProcessInfo]:
-    """Return the living processes among the given ones, by number."""
+    """Return the living processes among the given ones, by id."""
     return {pid: process for pid in pids if (process := _read(pid)) is not None}
 
 
 def cpu_seconds(pids: Iterable[int]) -> float | None:
-    """Return the processor time of these processes and of the children that they have waited for; None if none is
+    """Return the processor time of these processes and of the children that they have waited for; None if no process is
     found."""
     ticks = [process_ticks for pid in pids if (process_ticks := _ticks(pid)) is not None]
     return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else None
 
 
 def _ticks(pid: int) -> int | None:
-    """utime, stime, cutime and cstime (proc_pid_stat(5)), in clock ticks."""
+    """Return the sum of utime, stime, cutime and cstime (proc_pid_stat(5)), in clock ticks."""
     try:
         fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
         return sum(map(int, fields[11:15]))
@@ -53,8 +53,8 @@ def _read(pid: int) -> ProcessInfo | None:
 
 
 def _is_data_worker(caught: int) -> bool:
-    """Return whether the handlers are the ones that every release of torch sets in DataLoader workers. A program that
-    has them from elsewhere (faulthandler, Go's runtime) catches SIGABRT or SIGILL as well."""
+    """Return whether the handlers are those that every release of torch sets in DataLoader workers. Programs with such
+    handlers from another source (faulthandler, Go's runtime) also catch SIGABRT or SIGILL."""
     of_torch = (signal.SIGBUS, signal.SIGSEGV, signal.SIGFPE, signal.SIGTERM)
     others = (signal.SIGABRT, signal.SIGILL)
     return all(_has(caught, number) for number in of_torch) and not any(_has(caught, number) for number in others)

@@ -24,14 +24,15 @@ from everspot_train.agent.threads import DueTimer
 from everspot_train.rundir import ProfileOrder
 
 LOOK_EVERY = timedelta(seconds=5)
-"""The spacing of looks for a request while somebody follows the job; otherwise there is none to look for."""
+"""The time between two looks for a request. Requests exist only while somebody follows the job."""
 GRACE = timedelta(seconds=60)
-"""The time that a program has after a request to say that it carries out profile orders: it may be importing torch."""
+"""The time after a request in which a program must report that it carries out profile orders. It may be importing
+torch."""
 _log = logging.getLogger(__name__)
 
 
 class ProfileRelay:
-    """The profiles of one ownership. One thread calls `look`, another one `publish`.
+    """The profiles of one attempt. One thread calls `look`, another one `publish`.
 
     Args:
         note: writes a line into the job's log.
@@ -46,11 +47,12 @@ class ProfileRelay:
         self._chunks = ChunkWriter(store.profiles, job.job_id, job.epoch)
 
     def look(self, *, is_followed: bool, reports_steps: bool) -> None:
-        """Order a profile that a user has requested, or take the order back with the request. Raises `StoreError`.
+        """Order a profile that a user has requested, or withdraw the order if the request was withdrawn. Raises
+        `StoreError`.
 
         Args:
-            is_followed: whether somebody follows the job, as everyone does who requests a profile.
-            reports_steps: whether steps of the program are known, so that it has said what it carries out.
+            is_followed: whether somebody follows the job. Who requests a profile follows the job.
+            reports_steps: whether the program reports steps, so that it would have reported that it carries out orders.
         """
         if self._request is not None and (self._request.id, ProfileState.REFUSED) not in self._published:
             waited = self._clock.monotonic() - self._ordered_at
@@ -72,8 +74,8 @@ class ProfileRelay:
             self._note(f"a profile of {request.steps} steps was requested by {request.by or 'a user'}")
 
     def publish(self, outputs: Path | None) -> None:
-        """Write what the program has reported since the last call, and its trace. Raises `StoreError`; then the next
-        call tries again. `outputs`: the job's folder of outputs."""
+        """Write the program's reports since the last call, and its trace. Raises `StoreError`; then the next call tries
+        again. `outputs`: the job's folder of outputs."""
         request = self._request
         if request is None:
             return
@@ -100,8 +102,8 @@ class ProfileRelay:
 
 
 def _read_trace(outputs: Path, name: str) -> bytes | None:
-    """Return a trace; None if it is no regular file below the folder, or too large. No link is followed, because the
-    program may have put one that leads to files that it may not read."""
+    """Return a trace; None if it is no regular file below the folder, or too large. Links are not followed, because a
+    link may lead to files that the program must not read."""
     try:
         folder = os.open(outputs, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

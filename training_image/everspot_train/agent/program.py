@@ -20,17 +20,17 @@ ALONE = {
     "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": "1",
     "MASTER_ADDR": "127.1", "MASTER_PORT": "0",
 }  # fmt: skip
-"""The variables that torchrun would give the only process of a job, so that it can open a process group. It listens on
-the loopback interface, on any free port (port 0), since no other process needs to know it."""
+"""The variables with which torchrun would start the only process of a job, for its process group. It listens on the
+loopback interface, on any free port (port 0), because no other process connects."""
 SHUTDOWN_SECONDS = 3600
-"""torchrun's limit between SIGTERM and SIGKILL. Its default is 30 s; this is longer than the agent ever grants, because
-the agent decides by the notice how long a program may take."""
+"""torchrun's limit between SIGTERM and SIGKILL. Its default is 30 s. This is longer than any time that the agent
+grants, because the agent limits the time by the notice."""
 SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-"""The variable with the same limit, for a torchrun that the program starts itself, as `accelerate launch` does."""
+"""The variable with the same limit, for a torchrun that the program starts, as `accelerate launch` does."""
 CHECKPOINTS, OUTPUTS = "checkpoints", "outputs"
 HOME = "home"
 ENDED = "ended"
-"""The folder of the run directory with a file for each process of the program that has ended soundly."""
+"""The folder of the run directory with a file for each process of the program that ended without an error."""
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
@@ -41,7 +41,7 @@ def thread_count(spec: JobSpec, vcpus: int) -> int:
 
 
 def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
-    """Return the log's warning for a job that asks for more threads than it has vCPUs; None for others."""
+    """Return a warning for the log if a job asks for more threads than it has vCPUs; otherwise None."""
     try:
         requested = int(spec.env.get(THREADS_VARIABLE, "0"))
     except ValueError:  # a list, one number for each level of nesting
@@ -57,8 +57,8 @@ def too_many_threads(spec: JobSpec, vcpus: int) -> str | None:
 
 
 def command_for(spec: JobSpec, launcher: str | None) -> list[str]:
-    """Return the command line of a job on one machine. A job of one process gets no torchrun, which would first import
-    torch for itself, and take seconds and some hundred MiB for it."""
+    """Return the command line of a job on one machine. A job of one process runs without torchrun, whose import of
+    torch would take seconds and some hundred MiB."""
     processes = spec.process_count
     if spec.image is not None and spec.entrypoint is not None:
         return [*_image_command(processes), *spec.entrypoint]
@@ -80,20 +80,20 @@ def _torchrun_options(processes: int) -> list[str]:
 
 
 def _image_command(processes: int) -> list[str]:
-    """Return the beginning of the command of a job with an image, which has its own Python and torch."""
+    """Return the beginning of the command of a job with an image, which contains Python and torch."""
     if processes == 1:
         return ["python3"]
     return ["python3", "-m", "torch.distributed.run", *_torchrun_options(processes)]
 
 
 def brings_along(submission: JobSubmission) -> bool:
-    """Return whether the job needs anything that must be prepared before its program starts."""
+    """Return whether the job has data, packages, set-up or secrets to prepare before its program starts."""
     spec = submission.spec
     return bool(submission.datasets or submission.after or submission.wheels or spec.setup or spec.secrets)
 
 
 def prepared(submission: JobSubmission, command: list[str]) -> list[str]:
-    """Return the command, preceded by the process that prepares the job's needs; unchanged if the job needs nothing."""
+    """Return the command, preceded by the preparation if the job needs one."""
     if not brings_along(submission):
         return command
     return [sys.executable, "-m", "everspot_train.prepare", *command]
@@ -110,7 +110,7 @@ def environment_for(
 ) -> dict[str, str]:
     """Return the environment of the job's program.
 
-    It is the agent's own environment, overridden by the variables that follow from the job's `resources`, then by its
+    It is the agent's environment, overridden first by the variables that follow from the job's `resources`, then by its
     `env`, and then by Everspot's and the clouds' variables, which jobs cannot set. `folder`: the run directory.
     `temporary`: the job's temporary directory. `gpus`: the job's own GPUs on a shared machine.
 

@@ -1,4 +1,4 @@
-"""The progress of a program for the job's record, made from the program's reports."""
+"""Makes the progress in the job's record from the program's reports."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ BEFORE_TRAINING = (TrainingPhase.STARTING, TrainingPhase.RESTORING)
 
 
 def report_progress(status: Status, last: Progress, stalled_seconds: float | None, used: dict[str, Any]) -> Progress:
-    """Return the progress to report. `last`: that of the record; `used`: memory.
+    """Return the progress to report. `last`: the record's progress. `used`: the memory fields.
 
-    Until the program has reported the step from which it continues, the step is that of the newest checkpoint in the
-    record. So an instance that is lost while the program starts does not count as lost progress.
+    Until the program has reported its first step, the step is that of the newest checkpoint in the record. So losing an
+    instance while the program starts does not count as lost progress.
     """
     if status.phase in BEFORE_TRAINING:
         saved = last.durable_step

@@ -1,6 +1,6 @@
 """Runs one job on this machine: observes it, lets `decide` decide, and acts.
 
-Only the thread that steps a runner starts, signals and ends its training process. It must live as long as the
+Only the thread that steps a runner starts, signals and ends its training process. This thread must live as long as the
 process.
 """
 
@@ -16,7 +16,7 @@ from everspot_store import StoreError
 
 from everspot_train.agent import actions as act
 from everspot_train.agent.actions import Action, JobKey, StopDemand
-from everspot_train.agent.decide import concluded, decide, offered_again, postponed
+from everspot_train.agent.decide import decide, forget_job, offer_again, retry_later
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.session import JobSession
 from everspot_train.agent.starter import Starter
@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Outside:
+class ExternalState:
     """The orders and notices for a runner at one moment.
 
-    `assignment`: names no job but its own. `others`: whether other jobs share the machine; the agent leaves it after
-    they have ended.
+    `assignment`: the orders for its own job only. `others`: whether other jobs share the machine; the agent leaves the
+    machine after they have ended.
     """
 
     assignment: Assignment | None = None
@@ -47,7 +47,7 @@ class JobRunner:
 
     Args:
         seat: the part of a shared machine that its job may use; None for the whole machine.
-        ended: called when a job is over here, with its ending, or with None if it was abandoned.
+        ended: called when a job has ended here, with its ending, or with None if it was abandoned.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class JobRunner:
         self._noted: set[str] = set()
         self._hours_between_interruptions: float | None = None
 
-    def step(self, outside: Outside) -> act.EndAgent | None:
+    def step(self, outside: ExternalState) -> act.EndAgent | None:
         """Observe once, decide, and act. Return the order to leave the machine, or None.
 
-        An unexpected exception ends the attempt and not the agent, which would meet it again after each restart.
+        An unexpected exception ends only the attempt, because a restarted agent would raise it again.
         """
         try:
             self._step(outside)
@@ -87,7 +87,7 @@ class JobRunner:
             self._end_attempt(error)
         return self._leaving
 
-    def _step(self, outside: Outside) -> None:
+    def _step(self, outside: ExternalState) -> None:
         if outside.assignment is not None:
             self._hours_between_interruptions = outside.assignment.hours_between_interruptions
         if outside.others:
@@ -100,23 +100,22 @@ class JobRunner:
             self._act(action)
 
     def _end_attempt(self, error: Exception) -> None:
-        """End the attempt with the agent's own failure: first in the usual way; if that fails too, only the lease is
-        released."""
+        """End the attempt with the agent's failure. If that fails, only release the lease."""
         session = self.session
-        if session is None:  # nothing was taken: the scheduler lets the assignment expire
-            self.memory = concluded(self.memory, self._clock.monotonic())
+        if session is None:  # no job was taken: the assignment expires
+            self.memory = forget_job(self.memory, self._clock.monotonic())
             return
         first, self._failed = not self._failed, True
         try:
             ending = session.fail(error)
             if first:
-                return  # the next look finds no process, and concludes
+                return  # the next step finds no process and concludes
             session.give_back(ending)
         except Exception:
             _log.exception("job %s, epoch %d could not be given back", *session.key)
             session.abandon()
             ending = None
-        self.memory = concluded(self.memory, self._clock.monotonic())
+        self.memory = forget_job(self.memory, self._clock.monotonic())
         self._end_session(ending)
 
     def renew(self) -> None:
@@ -154,24 +153,24 @@ class JobRunner:
                 self._note("the folder of checkpoints", error)
 
     def measure(self) -> None:
-        """Sample what the job uses of the machine, if it is due. A broken GPU may keep this for ever."""
+        """Sample the job's utilization, if it is due. A broken GPU may block this for ever."""
         session = self.session
         if session is not None:
             session.measure()
 
     def _note(self, subject: str, error: Exception) -> None:
-        """Log an unexpected exception, once. Training goes on, because ending it would lose more."""
+        """Log an unexpected exception, once. Training continues."""
         words = f"{subject}: {type(error).__name__}: {error}"
         if words not in self._noted:
             self._noted.add(words)
-            _log.exception("%s not written; the next look tries again", subject)
+            _log.exception("%s not written; the next call tries again", subject)
 
     def abandon(self) -> None:
         """Kill the job, and write nothing more for it."""
         if self.session is not None:
             self.session.abandon()
 
-    def _look(self, outside: Outside) -> World:
+    def _look(self, outside: ExternalState) -> World:
         session = self.session
         exit_code = session.exit_code() if session else None
         return World(
@@ -238,13 +237,13 @@ class JobRunner:
     def _take(self, job: JobKey) -> None:
         now = self._clock.monotonic()
         if now < self._retry_at:
-            self.memory = postponed(self.memory)
+            self.memory = retry_later(self.memory)
             return
         try:
             session = self._starter.take(job)
             early = session is None and self._starter.is_early(job)
         except StoreError as error:
-            # What was written stays: the next try adopts it, or the scheduler lets the lease expire.
+            # The written record stays: the next try adopts the job, or the lease expires.
             self._contact.failed(error)
             self._postpone(now)
             return
@@ -253,19 +252,19 @@ class JobRunner:
             return
         if session is None:
             _log.warning("job %s, epoch %d is not this instance's to take", *job)
-            self.memory = concluded(self.memory, now)
+            self.memory = forget_job(self.memory, now)
             return
-        self.session = session  # from here on the lease is renewed
+        self.session = session  # the lease is renewed from now on
         self._starter.start(session, self._seat, self._hours_between_interruptions)
 
     def _postpone(self, now: timedelta) -> None:
         self._retry_at = now + self._limits.poll_every
-        self.memory = postponed(self.memory)
+        self.memory = retry_later(self.memory)
 
     def _decline(self, job: JobKey, reason: Reason) -> None:
         now = self._clock.monotonic()
         if now < self._retry_at:
-            self.memory = offered_again(self.memory, job)
+            self.memory = offer_again(self.memory, job)
             return
         _log.warning("job %s, epoch %d is given back unstarted: %s", *job, reason.value)
         try:
@@ -275,7 +274,7 @@ class JobRunner:
             again = True
         if again:
             self._retry_at = now + self._limits.poll_every
-            self.memory = offered_again(self.memory, job)
+            self.memory = offer_again(self.memory, job)
 
     def _conclude(self, ending: Ending, stop: StopDemand | None) -> None:
         session = self.session
@@ -287,13 +286,13 @@ class JobRunner:
                 _log.warning("job %s, epoch %d was lost before it could be given back", *session.key)
         except StoreError as error:
             self._contact.failed(error)
-            return  # the job stays in memory and the session as it is: the next look concludes again
-        self.memory = concluded(self.memory, self._clock.monotonic())
+            return  # memory and session stay unchanged, and the next step concludes again
+        self.memory = forget_job(self.memory, self._clock.monotonic())
         self._end_session(ending)
 
     def _abandon(self, reason: str) -> None:
         session = self.session
-        assert session is not None  # noqa: S101  only a held job can be lost
+        assert session is not None  # noqa: S101  only a job with a session can be abandoned
         _log.error("job %s, epoch %d is abandoned: %s", *session.key, reason)
         session.abandon()
         self._end_session(None)
@@ -306,5 +305,5 @@ class JobRunner:
             try:
                 session.clean()
                 self._ended(ending)
-            except Exception:  # the job is over; the agent goes on
+            except Exception:  # the job has ended, and the agent continues
                 _log.exception("job %s, epoch %d: not all that it left was cleaned up", *session.key)

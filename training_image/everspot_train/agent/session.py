@@ -1,4 +1,4 @@
-"""One ownership of a job: its lease, its run directory, its process, and its events."""
+"""One attempt of a job: its lease, its run directory, its process, and its events."""
 
 import logging
 import threading
@@ -57,17 +57,18 @@ RENEW_AGAIN = timedelta(seconds=5)
 
 
 def renewal_interval(limits: Limits) -> timedelta:
-    """Return the time between two renewals. Each costs a request, and the rest of the lease is for further tries."""
+    """Return the time between two renewals. Each renewal costs a request, and the remaining lease allows further
+    tries."""
     return max(limits.beat_every, limits.lease_ttl * RENEWED_AFTER)
 
 
 class JobSession:
-    """One ownership. Its own thread alone starts, stops and ends it. Helper threads only call `renew_if_due`, `ship`
-    and `keep_folder`, which do nothing once the session is over.
+    """One attempt. Only its own thread starts, stops and ends it. Helper threads only call `renew_if_due`, `ship` and
+    `keep_folder`, which do nothing after the end of the session.
 
     `unstarted`: the ending, if the training process could not be started at all. `temporary` and `work`: the job's
-    temporary directory and its working directory, once they were made. `grant`: what its processes are served in place
-    of the instance's credentials. `cleaned`: whether it is over, and its folders are removed.
+    temporary directory and its working directory, once they exist. `grant`: the credentials and secrets that its
+    processes get in place of the instance's. `cleaned`: whether the session has ended and its folders are removed.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class JobSession:
         self._lease_lock = threading.Lock()
         self._traffic_lock = threading.Lock()
         self._renewal = DueTimer(renewal_interval(limits), clock)
-        self._renewal.due()  # taking the job up was the first beat
+        self._renewal.due()  # acquiring the lease was the first renewal
         self._concluding = False
         self._releasing = False
         self._ending_told = False
@@ -126,7 +127,7 @@ class JobSession:
 
     @property
     def incarnation(self) -> int:
-        """Which agent under this epoch holds the lease: more than 1 after a restart."""
+        """The number of agents that have held the lease under this epoch: more than 1 after a restart."""
         return self._lease.incarnation
 
     def owns(self) -> bool:
@@ -148,12 +149,12 @@ class JobSession:
 
     @property
     def lease_until(self) -> timedelta:
-        """The monotonic moment at which the lease ends without a renewal, or has ended."""
+        """The monotonic time at which the lease ends without a renewal, or has ended."""
         return self._valid_until
 
     def lease_view(self) -> LeaseView:
-        """Return whether this instance may still act as the owner, by its own clock. A lease that ends while it is
-        being given back counts as lost: the scheduler finds it given back, or lets it expire."""
+        """Return the state of the lease by this machine's clock. A lease that ends during its release counts as lost:
+        it is either released, or expires."""
         if self._lost:
             return LeaseView.LOST
         if self._clock.monotonic() < self._valid_until:
@@ -165,18 +166,18 @@ class JobSession:
         return self._mailbox.status()
 
     def saved_state(self) -> SavedState | None:
-        """Return the newest checkpoint that a program on an integration of a framework has saved itself."""
+        """Return the newest checkpoint that a program on a framework's integration has saved."""
         return self._mailbox.saved_state()
 
     def early_stop(self) -> EarlyStop | None:
-        """Return why the job's `stop` ends the program; None while it goes on."""
+        """Return why the job's `stop` ends the program; None while it continues."""
         if self._stop_watch is None:
             return None
         report = self._mailbox.stop_report()
         return report.early_stop if report is not None else self._stop_watch.early_stop
 
     def has_to_stop(self) -> bool:
-        """Return whether the job's `stop` ends a program that does not carry it out itself."""
+        """Return whether the agent has to end the program because of the job's `stop`."""
         if self._stop_watch is None or self._stop_watch.early_stop is None:
             return False
         return self._silent() and self._mailbox.stop_report() is None
@@ -184,8 +185,8 @@ class JobSession:
     def exit_code(self) -> int | None:
         """Return the exit code of the training process; None while it runs.
 
-        It is 0, too, if a signal ended a process after the program had ended without error in all of them: a crash
-        while Python shuts down, as of threads of C++ libraries, is not the program's.
+        It is also 0 if a signal killed a process after the program had ended without an error in all of them: a crash
+        while Python shuts down, for example in threads of C++ libraries, is no failure of the program.
         """
         code = self.process.exit_code() if self.process is not None else None
         if code is None or not by_signal(code):
@@ -198,11 +199,11 @@ class JobSession:
         return 0
 
     def renew_if_due(self) -> bool:
-        """Renew the lease with the present progress, and tell the trainer until when it holds. Return whether it was
-        renewed.
+        """Renew the lease with the present progress, and tell the trainer until when the lease holds. Return whether it
+        was renewed.
 
         Raises:
-            StoreError: if the store could not be asked; the lease holds until its end.
+            StoreError: if the store did not answer. The lease holds until its end.
         """
         with self._lease_lock:
             if self._over or self._releasing or self.lease_view() is LeaseView.LOST or not self._renewal.due():
@@ -227,14 +228,14 @@ class JobSession:
         self._event_files = EventFileShipper(self._store, self.key, folder, self._clock, self.note)
 
     def started(self, process: TrainingProcess, **data: JsonValue) -> None:
-        """Note that the program was launched."""
+        """Record that the program was launched."""
         self.process = process
         self._life = SignsOfLife(self._traces, process.cpu_seconds, self._clock)
         self.artifacts.launched()
         self._beginning.launched(**data)
 
     def watch_machine(self, process: TrainingProcess, *, vcpus: int, gpus: Sequence[int]) -> None:
-        """Measure from now on what the program uses of the machine: of so many processors, and of these GPUs."""
+        """Measure the program's utilization from now on. `vcpus`: its processors. `gpus`: its GPUs by number."""
         limits = self.submission.spec.limits
         watch = None
         if limits is not None:
@@ -245,12 +246,12 @@ class JobSession:
         )  # fmt: skip
 
     def measure(self) -> None:
-        """Sample what the program uses of the machine, if it is due. A broken GPU may keep this for ever."""
+        """Sample the program's utilization, if it is due. A broken GPU may block this for ever."""
         if self._utilization is not None and not (self._over or self._concluding):
             self._utilization.sample()
 
     def failure(self) -> Failure:
-        """Return the failure of a program that is over. It is read once, because the files are cleaned away later."""
+        """Return the failure of a program that has ended. It is read once, because the files are removed later."""
         if self._failure is None:
             folder = self.run_dir.path
             sound = self.exit_code() == 0 and self._crash_noted
@@ -259,7 +260,7 @@ class JobSession:
         return self._failure
 
     def alive_at(self) -> timedelta | None:
-        """When the program last gave a sign of life; None before it was launched."""
+        """The time of the program's last sign of life; None before its launch."""
         return self._life.look() if self._life is not None else None
 
     def _traces(self) -> tuple[int, Status | None]:
@@ -271,7 +272,7 @@ class JobSession:
         return size, self.status()
 
     def stalled(self, step: int | None, seconds: float, *, restart: bool) -> None:
-        """Note that the program has made no step for `seconds` after `step`."""
+        """Record that the program has made no step for `seconds` after `step`."""
         self._stalled = (step, self._clock.monotonic() - timedelta(seconds=seconds))
         self.emit(EventKind.STALLED, step=step, seconds=round(seconds, 1), restarted=restart)
 
@@ -284,8 +285,8 @@ class JobSession:
             self.artifacts.keep_if_due(urgent=self._stopping)
 
     def write_evaluations(self) -> None:
-        """Write the metrics of a program with a `stop`, before its folder is published: an attempt that goes on from
-        there needs what was reported until then. Raises `StoreError`."""
+        """Write the metrics of a program with a `stop` before its folder is published, because an attempt that resumes
+        from there needs the evaluations up to that point. Raises `StoreError`."""
         if self._stop_watch is not None:
             with self._ship_lock:
                 self._read_steps()
@@ -302,7 +303,7 @@ class JobSession:
         self._events.emit(kind, **data)
 
     def note(self, words: str) -> None:
-        """Write a line of the agent's own into the job's log."""
+        """Write a line of the agent into the job's log."""
         with suppress(OSError):
             append_regular(self.run_dir.path / OUTPUT, f"everspot: {words}\n".encode())
 
@@ -318,7 +319,7 @@ class JobSession:
             self._report_low_use()
             self._events.write()
             self._logs.ship_if_due()
-            if self.process is not None:  # an order that comes before the run directory would be lost
+            if self.process is not None:  # an order before the run directory exists would be lost
                 self._profiles.look(is_followed=self._logs.is_followed, reports_steps=self._steps.step is not None)
             self._steps.write()
             if self._utilization is not None:
@@ -329,8 +330,8 @@ class JobSession:
                 self._stop_watch.look(self._steps.total_steps)
 
     def _report_low_use(self) -> None:
-        """Write an event and a line of the log once the GPUs compute less than the job's limit, and again after the
-        limit's span if they still or again do."""
+        """Write an event and a line of the log when the GPUs compute less than the job's limit, and again after the
+        limit's span while they do."""
         limits = self.submission.spec.limits
         share = self._utilization.low_gpu_share if self._utilization is not None else None
         now = self._clock.monotonic()
@@ -348,8 +349,8 @@ class JobSession:
         )
 
     def _read_steps(self, *, last: bool = False) -> None:
-        """Read what a program that does not use the trainer library has reported of its steps. An unexpected error in
-        what the program wrote is logged, and nothing further is read: events and logs matter more."""
+        """Read the steps that a program without the trainer library has reported. After an unexpected error in the
+        program's output, which is logged, no further steps are read, so that events and logs still are written."""
         if self.process is None or self._steps_failed or not self._silent():
             return
         try:
@@ -364,24 +365,24 @@ class JobSession:
             self._beginning.write_reported(first_step, restored=self.artifacts.restored)
 
     def ask_to_stop(self, stop: StopDemand) -> None:
-        """Request a checkpoint from the trainer, and its end."""
+        """Request that the trainer checkpoints and ends."""
         self._stopping = True
         self._mailbox.ask_to_stop(stop)
 
     def ask_for_checkpoint(self, seq: int) -> None:
-        """Request a checkpoint from the trainer, which then goes on."""
+        """Request that the trainer checkpoints and continues."""
         self._mailbox.ask_for_checkpoint(seq)
 
     def conclude(self, ending: Ending, stop: StopDemand | None) -> bool:
-        """Write the ending and give the lease back. Return False if the lease had been lost; then nothing was written.
+        """Write the ending and release the lease. Return False if the lease was lost; then nothing is written.
 
         The lease is renewed until its release begins, because the uploads may take longer than it holds. The ending is
-        written before the release, so that a reader of the job's new state finds its whole history. A store that takes
-        no event does not delay the release.
+        written before the release, so that a reader of the job's new state finds its whole history. A failure to write
+        events does not delay the release.
 
         Raises:
-            StoreError: if the store did not take the last checkpoint, or the lease could not be given back; call again
-                while it holds.
+            StoreError: if the last checkpoint could not be stored, or the lease could not be released. Call again while
+                the lease holds.
         """
         if self.lease_view() is LeaseView.LOST:
             return False
@@ -393,7 +394,7 @@ class JobSession:
             self._keep_last(ending, stop)
         except StoreUnavailable:
             raise
-        except Exception:  # whatever it is, the job must be given back
+        except Exception:  # after any error the lease must be released
             _log.exception("job %s, epoch %d: last files not written", *self.key)
         with self._ship_lock:
             self._quietly("steps", lambda: self._read_steps(last=True))
@@ -423,7 +424,7 @@ class JobSession:
         return True
 
     def _note_unreported(self, ending: Ending) -> None:
-        """Write into the log that a program which has ended never reported the metric of its `stop`."""
+        """Write a line into the log if the ended program never reported the metric of its `stop`."""
         watch = self._stop_watch
         silent = self._silent() and self._mailbox.stop_report() is None
         if ending.reason is Reason.FINISHED and watch is not None and silent and not watch.has_evaluations:
@@ -441,13 +442,13 @@ class JobSession:
             self.artifacts.note_failed_load(ending, self.exit_code(), self.status(), scratch)
 
     def fail(self, error: Exception) -> Ending:
-        """Kill the program because the agent failed. `conclude` writes the ending that is returned."""
+        """Kill the program because the agent failed. Return the ending, which `conclude` writes."""
         self.unstarted = agent_failure(self._lease.owner, error)
         self.kill()
         return self.unstarted
 
     def give_back(self, ending: Ending) -> None:
-        """Give the lease back, and write nothing else. Raises `StoreError`."""
+        """Release the lease, and write nothing else. Raises `StoreError`."""
         self._over = True
         with self._lease_lock:
             self._releasing = True
@@ -459,7 +460,7 @@ class JobSession:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to the training process and all its children. From now on they are served no credentials."""
+        """Send SIGKILL to the training process and all its children, and stop serving them credentials."""
         if self.grant is not None:
             self.grant.end()
         if self.process is not None:
@@ -475,11 +476,11 @@ class JobSession:
         self.cleaned = True
 
     def _silent(self) -> bool:
-        """Return whether the program has never reported, so that it does not use the trainer library."""
+        """Return whether the program has never reported, as a program without the trainer library."""
         return self.status() is None
 
     def _tell_reclaimed(self) -> None:
-        """Write an event: the job, which was given up while the store was silent, goes on here."""
+        """Write an event: the job, whose lease expired while the store did not answer, continues here."""
         status = self.status()
         _log.warning("job %s, epoch %d was given up meanwhile, and is taken back", *self.key)
         self.emit(
@@ -502,7 +503,7 @@ class JobSession:
                 round((self._clock.monotonic() - since).total_seconds(), 1) if self._life.last <= since else None
             )
         if (new_checkpoints := self.artifacts.new_checkpoints) is not None:
-            # An earlier agent of this attempt may have published some.
+            # An earlier agent of this attempt may have published checkpoints.
             used["new_checkpoints"] = max(new_checkpoints, last.new_checkpoints or 0)
         if status is None and self.artifacts.durable_step is not None:
             used["durable_step"] = self.artifacts.durable_step
@@ -565,5 +566,5 @@ class JobSession:
             action()
         except StoreError as error:
             _log.warning("job %s, epoch %d: %s not written: %s", *self.key, subject, error)
-        except Exception:  # whatever it is, the job must be given back
+        except Exception:  # after any error the lease must be released
             _log.exception("job %s, epoch %d: %s not written", *self.key, subject)

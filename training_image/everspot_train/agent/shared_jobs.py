@@ -1,7 +1,7 @@
-"""The jobs that share this machine. Each has a `JobRunner` with threads of its own, and none waits for another.
+"""The jobs that share this machine. Each has a `JobRunner` with its own threads, and none waits for another.
 
 So a job that writes its checkpoint, or waits for the store, does not delay the others: at a notice all of them
-checkpoint at the same time. If a runner's thread fails, its job is killed and its lease lapses; the others run on.
+checkpoint at the same time. If a runner's thread fails, its job is killed and its lease expires. The others continue.
 """
 
 import logging
@@ -16,7 +16,7 @@ from everspot_core.jobs.records import Assignment, Seat
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
-from everspot_train.agent.runner import JobRunner, Outside
+from everspot_train.agent.runner import ExternalState, JobRunner
 from everspot_train.agent.threads import HELPER_EVERY, LOOK_EVERY, MEASURE_EVERY, Repeating
 from everspot_train.agent.world import REMEMBERED
 
@@ -27,17 +27,17 @@ class SharedJobs:
     """The runners of a shared machine. Only the agent's main thread uses it; any thread may read `residents`.
 
     Args:
-        hire: makes the runner of a seat, which calls the second argument when its job is over.
-        outside: the present orders and notices.
+        make_runner: makes the runner of a seat. The runner calls the second argument when its job has ended.
+        outside: returns the present orders and notices.
     """
 
     def __init__(
         self,
-        hire: Callable[[Seat, Callable[[Ending | None], None]], JobRunner],
-        outside: Callable[[], Outside],
+        make_runner: Callable[[Seat, Callable[[Ending | None], None]], JobRunner],
+        outside: Callable[[], ExternalState],
         clock: Clock,
     ) -> None:
-        self._hire = hire
+        self._make_runner = make_runner
         self._outside = outside
         self._clock = clock
         self._members: dict[JobKey, _Member] = {}
@@ -50,7 +50,7 @@ class SharedJobs:
 
     @property
     def residents(self) -> tuple[Resident, ...]:
-        """The jobs that runners hold, for the instance's record."""
+        """The jobs of the runners, for the instance's record."""
         return tuple(
             Resident(job_id=key.job_id, epoch=key.epoch) for key, m in list(self._members.items()) if m.has_job
         )
@@ -64,12 +64,12 @@ class SharedJobs:
             key = JobKey(seat.job_id, seat.epoch)
             if key not in self._members and key not in self._ended:
                 self._members[key] = member = _Member(
-                    key, self._hire(seat, self.endings.append), self._outside, self._clock
+                    key, self._make_runner(seat, self.endings.append), self._outside, self._clock
                 )
                 member.start()
 
     def abandon(self) -> None:
-        """Kill all jobs, and write nothing more."""
+        """Kill all jobs without writing anything more."""
         for member in self._members.values():
             member.end()
         for member in self._members.values():
@@ -77,10 +77,10 @@ class SharedJobs:
 
 
 class _Member:
-    """A runner and its threads: one decides and acts; four renew the lease, write logs, keep the folder, and
+    """A runner and its threads: one decides and acts; four renew the lease, write logs, upload the folder, and
     measure."""
 
-    def __init__(self, key: JobKey, runner: JobRunner, outside: Callable[[], Outside], clock: Clock) -> None:
+    def __init__(self, key: JobKey, runner: JobRunner, outside: Callable[[], ExternalState], clock: Clock) -> None:
         self._key = key
         self._runner = runner
         self._outside = outside
@@ -98,7 +98,7 @@ class _Member:
 
     @property
     def has_job(self) -> bool:
-        """Whether it has the job, or is about to."""
+        """Whether it has the job, or is about to acquire it."""
         return not self.over and self._runner.memory.job is not None
 
     def start(self) -> None:
@@ -106,12 +106,12 @@ class _Member:
         self._thread.start()
 
     def end(self) -> None:
-        """Kill the job and end; does not wait for it."""
+        """Start to kill the job and to end, without waiting."""
         self._ending = True
         self._runner.abandon()
 
     def join(self) -> None:
-        """Wait for the thread's end, but not for ever."""
+        """Wait for the thread's end, for a limited time."""
         self._thread.join(HELPER_EVERY.total_seconds() + LOOK_EVERY.total_seconds())
 
     def _run(self) -> None:
@@ -130,7 +130,7 @@ class _Member:
             self.over = True
 
     def _done(self) -> bool:
-        """Step once, and return whether the job is over here or no longer the runner's to take."""
+        """Step once, and return whether the job has ended here or can no longer be acquired."""
         failed = next((h.failure for h in self._helpers if h.failure is not None), None)
         if failed is not None:
             raise RuntimeError("a helper thread ended") from failed
@@ -143,8 +143,8 @@ class _Member:
 
 
 def select_assignment(assignment: Assignment | None, key: JobKey | None) -> Assignment | None:
-    """Return the part of an assignment for job `key` of a shared machine; without a key, for a job that has it
-    alone."""
+    """Return the part of an assignment for job `key` of a shared machine; without a key, for the job that has the
+    machine alone."""
     if assignment is None:
         return None
     if key is None:

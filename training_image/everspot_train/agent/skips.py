@@ -1,4 +1,4 @@
-"""Reports which files are not kept, and why: each once, in bounded events."""
+"""Reports the files that are not uploaded, with the reasons: each once, in events of bounded size."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -13,7 +13,7 @@ MOST_PATHS = 20
 MOST_REASONS = 5
 """The most events at a time, one for each reason."""
 LASTING = timedelta(minutes=1)
-"""How long a file is left out before it is reported. Most files are complete a moment later."""
+"""A file is reported after it was left out for this time. Most files are complete a moment later."""
 APART = timedelta(minutes=1)
 """The least time between two events while the program runs."""
 
@@ -29,14 +29,14 @@ class Skips:
         self._told_at: timedelta | None = None
 
     def tell_lasting(self, left_out: Mapping[bytes, str], now: timedelta) -> None:
-        """Record the files that are left out now, and report the ones that have been left out for a while."""
+        """Record the files that are left out now, and report those that have been left out for `LASTING`."""
         self._since = {path: self._since.get(path, now) for path in left_out}
         lasting = {path: left_out[path] for path, since in self._since.items() if now - since >= LASTING}
         if self._told_at is None or now - self._told_at >= APART:
             self._told_at = now if self.report(lasting) else self._told_at
 
     def report(self, left_out: Mapping[bytes, str]) -> bool:
-        """Report the files that are left out, unless that was reported before. Return whether an event was written."""
+        """Report the files that are left out and were not reported before. Return whether an event was written."""
         new = {escape_path(path): reason for path, reason in left_out.items() if path not in self._reported}
         self._reported |= set(left_out)
         emit_skipped(self._emit, self._folder, new)
@@ -44,7 +44,7 @@ class Skips:
 
 
 def emit_skipped(emit: EmitEvent, folder: str, skipped: Mapping[str, str]) -> None:
-    """Write an event for each reason for which files were not kept. `skipped`: the reasons by escaped path."""
+    """Write an event for each reason, with its files. `skipped`: the reasons by escaped path."""
     reasons = sorted(set(skipped.values()))
     if len(reasons) > MOST_REASONS:
         skipped = {

@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 def read_spending(
     store: Store, manifest: Manifest, identity: Identity, submission: JobSubmission, epoch: int
 ) -> Spending | None:
-    """Return what a job has cost when it starts on an instance, and what the instance costs; None if that cannot be
-    read. A job is started without it."""
+    """Return the cost of a job so far and the price of its instance; None if they cannot be read, which does not
+    prevent the job's start."""
     try:
         return _read_spending(store, manifest, identity, submission, epoch)
-    except Exception:  # whatever it is, the job is more important
+    except Exception:  # no error may prevent the job's start
         _log.warning("job %s: its cost so far is not known", submission.job_id, exc_info=True)
         return None
 

@@ -1,4 +1,5 @@
-"""Writes the events of a program's start: that it was launched and, if it does not report it itself, that it trains."""
+"""Writes the events of a program's start: its launch and, if the program does not report it, the beginning of its
+training."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ SILENCE = timedelta(minutes=1)
 
 
 class StartEvents:
-    """The start of a program in one ownership. `status`: the program's own report; None before the first."""
+    """The start of a program in one attempt. `status`: returns the program's report; None before the first."""
 
     def __init__(
         self,
@@ -36,18 +37,18 @@ class StartEvents:
         self._written = False
 
     def launched(self, **data: JsonValue) -> None:
-        """Note that the first process runs: the program itself, or the one that prepares what the job needs."""
+        """Record that the first process runs: the program itself, or its preparation."""
         self._events.emit(EventKind.STARTED, **data)
         self._launched = (self._events.now(), self._clock.monotonic())  # its events come after its start
 
     def progress(self, last: Progress) -> Progress | None:
-        """Return the progress of a program that has not reported yet: the last known one, and whether its data and
-        packages are still being prepared. None: nothing is new."""
+        """Return the progress of a program that has not reported yet: the last known progress, and whether its data and
+        packages are being prepared. None if nothing is new."""
         preparing = self._launched is not None and self._began() is None
         return last.model_copy(update={"preparing": preparing}) if preparing or last.preparing else None
 
     def tell_if_silent(self, before: Progress, *, restored: bool) -> None:
-        """Write `training` for a program that has been silent for SILENCE. See `tell`."""
+        """Write `training` for a program that has not reported for SILENCE. See `write_training`."""
         began = self._began()
         if began is not None and self._clock.monotonic() - began[1] >= SILENCE:
             self.write_training(before, restored=restored)
@@ -59,10 +60,10 @@ class StartEvents:
             self._events.emit(EventKind.TRAINING, from_step=first_step, restored=restored, by="agent")
 
     def write_training(self, before: Progress, *, restored: bool) -> None:
-        """Write `training` for a program that does not report itself: it trains since it began.
+        """Write `training` for a program that does not report: it counts as training since its start.
 
-        A program that never began, because its data, packages or set-up failed, gets no such event; nor does one that
-        has reported on an earlier instance, as `before` shows: while it is silent here it has not trained yet.
+        A program that never started, because its data, packages or set-up failed, gets no such event. Neither does a
+        program that has reported on an earlier instance, as `before` shows: it has not trained here yet.
         """
         began = self._began()
         reports = before.step > 0 or before.total_steps is not None
@@ -72,8 +73,8 @@ class StartEvents:
         self._events.put(EventKind.TRAINING, began[0], {"from_step": 0, "restored": restored, "by": "agent"})
 
     def _began(self) -> tuple[datetime, timedelta] | None:
-        """Return when the program itself was started, in market time and in real time of this machine; None if it was
-        not."""
+        """Return the start of the program itself, in market time and in this machine's real time; None if it was not
+        started."""
         if self._launched is None or not brings_along(self._submission):
             return self._launched
         try:

@@ -1,4 +1,4 @@
-"""Starts jobs: acquires the lease, lays out the run directory, fetches the code, launches the training process."""
+"""Starts jobs: acquires the lease, creates the run directory, fetches the code, and launches the training process."""
 
 import errno
 import hashlib
@@ -58,12 +58,12 @@ from everspot_train.rundir import RunContext, RunDir, RunDirError
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 REMAINS_TIME = timedelta(seconds=30)
-"""The longest time for uploading what earlier agents left, before the agent begins its work."""
+"""The longest time for uploading the output that earlier agents left, before the agent begins its work."""
 MOST_RESTARTS = 5
 """After this many restarts during a job, the agent gives it back and takes no further jobs."""
 MOST_RETRIED = 100
-"""The most jobs of which one is a retry of another, whose checkpoints the last one may read."""
-TOLD = 400  # characters of an error: the path in it may be as long as the trouble that it tells of
+"""The longest chain of retries. The last job of a chain may read the checkpoints of all its jobs."""
+TOLD = 400  # characters of an error, which may contain a long path
 
 _log = logging.getLogger(__name__)
 
@@ -76,8 +76,8 @@ class Surroundings:
         home: its state folder.
         environ: the environment that training processes inherit.
         launcher: the command that replaces torchrun, if any.
-        separate_caches: whether jobs of different people have different caches, as is needed where the cache of another
-            job must not be written to.
+        separate_caches: whether jobs of different submitters have different caches, because a job can write to its
+            cache.
     """
 
     home: Path
@@ -96,11 +96,11 @@ class Surroundings:
         return Path(self.environ.get(WORK_VARIABLE) or self.home / WORK)
 
     def cache(self, submission: JobSubmission) -> Path:
-        """Return the folder in which a job keeps datasets and packages for later jobs."""
+        """Return the folder with a job's datasets and packages, for later jobs."""
         cache = self.home / CACHE
         if not self.separate_caches:
             return cache
-        # Whoever submitted it, no job can say that itself. Without a name the job has its own.
+        # A job cannot choose its submitter's name. Without a name the job has its own cache.
         person = submission.submitted_by or f"job {submission.job_id}"
         return cache / hashlib.sha256(person.encode()).hexdigest()[:16]
 
@@ -136,7 +136,7 @@ class Starter:
     def clear_remains(self) -> None:
         """Kill what an earlier agent of this machine left running, and remove its run directories.
 
-        Only after this may the agent adopt a job that this instance was running already.
+        Only after this the agent may adopt a job that this instance was already running.
         """
         killed = self._processes.clear()
         if killed:
@@ -149,7 +149,7 @@ class Starter:
         self._surroundings.runs.mkdir(parents=True, exist_ok=True)
 
     def _ship_remains(self) -> None:
-        """Upload the output that earlier agents did not: nothing else has it."""
+        """Upload the output that earlier agents did not upload, because there is no other copy."""
 
         def ship() -> None:
             for folder in sorted(self._surroundings.runs.iterdir()):
@@ -186,7 +186,7 @@ class Starter:
         submission = self._store.jobs.get(job.job_id)
         if submission is None:
             raise StoreError(f"job {job.job_id} has a lease and no submission")
-        # What an earlier agent started, and this one did not find, looks into another folder: it sees no renewal.
+        # Processes of an earlier agent that this one did not find use another run directory, and see no renewals.
         again = f"-{lease.incarnation}" if lease.incarnation > 1 else ""
         run_dir = self._surroundings.runs / f"{job.job_id}-{job.epoch:06d}{again}"
         resolved = self._store.resolve_inputs(submission.value)
@@ -197,12 +197,12 @@ class Starter:
     ) -> None:
         """Launch the job's program, in its seat if it shares the machine.
 
-        If that fails, the failure becomes the session's ending: an error of the user if the code is at fault, a
-        preemption if the store or this machine is. A failure of the machine is counted and followed by a back-off,
-        since code that no machine can unpack (a path too long, more than a disk) looks the same.
+        A failure becomes the session's ending: an error of the user if the code caused it, a preemption if the store or
+        this machine did. A failure of the machine counts towards a limit and has a back-off, because code that no
+        machine can unpack (a path that is too long, more than a disk) causes the same failure.
 
         Args:
-            hours_between_interruptions: of an instance of this machine's pool, market time; None: what is usual.
+            hours_between_interruptions: of an instance of this machine's pool, market time; None: the usual value.
         """
         try:
             session.unstarted = _too_often(session) or self._restarted_too_often(session)
@@ -214,7 +214,7 @@ class Starter:
         except (FileNotFoundError, DigestMismatch) as error:
             session.unstarted = _could_not_start(error, Reason.MISSING)
         except (UnsafeArchive, ValueError) as error:
-            # A ValueError means an environment that no process can have.
+            # A ValueError: an environment that no process can have.
             session.unstarted = _could_not_start(error, Reason.ERROR)
         except CheckpointCorrupt as error:
             message = f"none of the job's checkpoints is whole: {error}"
@@ -225,7 +225,7 @@ class Starter:
         except StoreError as error:
             session.unstarted = Ending(Reason.SHUTDOWN, None, None, None, str(error))
         except CloudError as error:
-            # The cloud may answer elsewhere, or later; what it refuses, it refuses everywhere.
+            # A failed call may succeed later or on another machine. A refusal is the same everywhere.
             passing = error.trouble in (Trouble.TRANSIENT, Trouble.THROTTLED)
             message = f"the job's credentials cannot be had: {error}{f': {error.fix}' if error.fix else ''}"
             reason = Reason.SHUTDOWN if passing else Reason.DENIED
@@ -236,40 +236,41 @@ class Starter:
             machines = Ending(reason, None, None, None, message, unstarted=True)
             users = error.errno == errno.E2BIG
             session.unstarted = _could_not_start(error, Reason.ERROR) if users else machines
-        except Exception as error:  # of the agent, or of what it runs on: the job must not take the agent along
+        except Exception as error:  # of the agent or its machine: it must not end the agent
             _log.exception("job %s, epoch %d could not be started", *session.key)
             session.unstarted = agent_failure(self._identity.instance_id, error)
         if session.unstarted is not None:
             _log.warning("job %s, epoch %d: %s", *session.key, session.unstarted.message)
 
     def decline(self, job: JobKey, reason: Reason) -> bool:
-        """Give a job back without starting it. Return False if it was not this instance's. Raises `StoreError`."""
+        """Release a job without starting it. Return False if it was not assigned to this instance. Raises
+        `StoreError`."""
         session = self.take(job)
         return session is not None and session.conclude(Ending(reason, None, None, None), None)
 
     def is_early(self, job: JobKey) -> bool:
-        """Return whether the job's record has not come to this epoch yet. Raises `StoreError`.
+        """Return whether the job's record has not reached this epoch yet. Raises `StoreError`.
 
-        Assigning is two writes, the assignment first. Until the record follows, the job is neither this instance's nor
-        over for it.
+        An assignment is two writes, first the instance's document and then the record. Until the second one the job
+        cannot be acquired, but will be.
         """
         record = self._store.records.get(job.job_id)
         return record is None or record.value.epoch < job.epoch
 
     def _grant(self, session: JobSession) -> JobGrant | None:
-        """Return what the job's processes are served in place of the instance's own credentials; None if the cloud does
-        not limit them.
+        """Return the credentials and secrets for the job's processes, in place of the instance's credentials; None if
+        the cloud cannot limit credentials.
 
         Raises:
-            CloudError: if there are no credentials.
-            StoreError: if the store fails, or a later owner was here.
-            ValueError: if the job names more than credentials can be limited to.
+            CloudError: if the cloud issues no credentials.
+            StoreError: if the store fails, or the job has a later owner.
+            ValueError: if the job names more objects than credentials can be limited to.
         """
         job, submission, clouds = session.key, session.submission, provider(self._manifest.cloud)
         limit_credentials = clouds.job_credentials(self._manifest, self._clock)
         if limit_credentials is None:
             return None
-        # Stores answer 403 in place of 404 to callers that may not list the bucket. So the job finds its head.
+        # Stores answer 403 in place of 404 to callers that may not list the bucket, so the head is created first.
         head = self._store.checkpoints(
             job.job_id, job.epoch, guard=session.owns, incarnation=session.incarnation
         ).fence()
@@ -277,8 +278,8 @@ class Starter:
         return JobGrant(credentials, submission.spec.secrets, clouds.secrets(self._manifest.region))
 
     def _retried(self, submission: JobSubmission) -> list[str]:
-        """Return the jobs that this one is a retry of, the last one first. The submissions say so, which jobs cannot
-        write. Raises `StoreError`."""
+        """Return the earlier jobs of this job's chain of retries, the last one first, from the submissions, which jobs
+        cannot write. Raises `StoreError`."""
         retried: list[str] = []
         current: JobSubmission | None = submission
         while current is not None and current.retry_of is not None and len(retried) < MOST_RETRIED:
@@ -330,7 +331,7 @@ class Starter:
         session.started(process, **({"from_zero": zero} if zero else {}), **(again if session.incarnation > 1 else {}))
 
     def _serve(self, session: JobSession, grant: JobGrant, environment: Mapping[str, str]) -> dict[str, str]:
-        """Begin to serve a grant, until the session is cleaned up. Return the job's environment with it."""
+        """Serve a grant until the session is cleaned up. Return the job's environment with it."""
         grant.renew()
         if self._endpoint is None:
             self._endpoint = JobEndpoint()
@@ -339,10 +340,10 @@ class Starter:
         return grant.environment(environment, self._endpoint.address, session.run_dir.path)
 
     def _restarted_too_often(self, session: JobSession) -> Ending | None:
-        """Return the ending of a job during which the agent has been restarted again and again; else None.
+        """Return the ending of a job during which the agent was restarted too often; otherwise None.
 
-        Either the job or the machine may end the agent. So the job is tried elsewhere, and this machine takes no
-        further jobs.
+        Either the job or the machine may be the cause. So the job is tried elsewhere, and this machine takes no further
+        jobs.
         """
         restarts = session.incarnation - 1
         if restarts < MOST_RESTARTS:
@@ -371,17 +372,18 @@ class Starter:
         )
 
     def _notice(self) -> tuple[timedelta, timedelta]:
-        """Return the notice of this instance, market time, and the part of it in which nothing is saved, real time."""
+        """Return the length of this instance's notice, market time, and the part of it in which nothing is saved, real
+        time."""
         notice, limits = provider(self._manifest.cloud).notice(self._manifest), self._manifest.limits
         return notice, limits.notice_poll + stop_margin(limits, self._clock.to_real(notice))
 
     def _starts_over(self, job: JobKey) -> bool:
-        """Return whether the job has run before without any durable checkpoint. Raises `StoreError`."""
+        """Return whether the job has run before and has no durable checkpoint. Raises `StoreError`."""
         try:
             return self._has_no_checkpoint(job)
         except StoreError:
             raise
-        except Exception:  # the start meets it again, and ends the attempt with it
+        except Exception:  # the start raises it again, and ends the attempt
             _log.exception("job %s, epoch %d: its checkpoints could not be read", *job)
             return False
 
@@ -427,17 +429,17 @@ class Starter:
         return read_spending(self._store, self._manifest, self._identity, submission, session.key.epoch)
 
     def close(self) -> None:
-        """Remove the memory of the jobs that have ended here, and serve nothing more."""
+        """Remove the memory folders of the jobs that have ended here, and stop serving."""
         if self._endpoint is not None:
             self._endpoint.close()
         for _, folder in self._memory_folders.values():
             remove_tree(folder)
 
     def _memory_folder(self, session: JobSession) -> str | None:
-        """Make a folder in memory for the job; None where there is no such file system.
+        """Return a folder in memory for the job; None without such a file system.
 
-        If the last job that ended here was the same one, it is the folder of that attempt: what it holds of the
-        checkpoint need not be fetched. The folders of all others that have ended are removed.
+        If the last job that ended here was the same job, this is the folder of that attempt, whose checkpoint data need
+        not be fetched again. The folders of all other ended jobs are removed.
         """
         job_id, folder = session.key.job_id, None
         for other_id, (other, other_folder) in list(self._memory_folders.items()):
@@ -457,7 +459,7 @@ class Starter:
         return str(folder)
 
     def _lowers_precision(self, session: JobSession) -> bool:
-        """Return whether the job trains in mixed precision here, and record the change when it begins."""
+        """Return whether the job trains in mixed precision here. Record the change when it happens."""
         spec, progress = session.submission.spec, session.record.progress
         kind = find_type(self._manifest, self._identity.instance_type)
         gpu_memory = kind.gpu_memory_gib if kind is not None else None
@@ -474,8 +476,8 @@ class Starter:
 
 
 def _wandb_environment(submission: JobSubmission, outputs: Path) -> dict[str, str]:
-    """Return the variables of the program's `wandb`, whose files are outputs. Empty without a project; the job's own
-    variables come first."""
+    """Return the variables of the program's `wandb`, with its files below the outputs; empty without a project. The
+    job's own variables take precedence."""
     spec, home = submission.spec, submission.visit
     job_id = home.job_id if home is not None else submission.job_id
     settings = wandb_settings(spec.tracking, job_id, spec.secrets)
@@ -483,14 +485,14 @@ def _wandb_environment(submission: JobSubmission, outputs: Path) -> dict[str, st
 
 
 def _attempt_words(session: JobSession, instance_id: str) -> str:
-    """Return the line with which another attempt begins in the log."""
+    """Return the first line of an attempt in the log."""
     times = session.record.from_zero
     if session.artifacts.restored:
         state = "its folder checkpoints was put back"
     elif times and not session.record.progress.step and not session.record.progress.durable_step:
         state = f"restarted from zero ({times}): no checkpoint was kept"
     else:
-        state = "it goes on from its last checkpoint, if it has one"
+        state = "it resumes from its last checkpoint, if it has one"
     again = f", the agent was restarted ({session.incarnation - 1})" if session.incarnation > 1 else ""
     return f"---- attempt {session.key.epoch} on {instance_id}{again}: {state} ----"
 
@@ -500,7 +502,7 @@ def _could_not_start(error: Exception, reason: Reason) -> Ending:
 
 
 def _too_often(session: JobSession) -> Ending | None:
-    """Return the ending of a job that keeps nothing and was started over more often than it may; else None."""
+    """Return the ending of a job without checkpoints that was started over more often than allowed; otherwise None."""
     times, most = session.record.from_zero, session.submission.spec.retries.from_zero
     if times <= most:
         return None

@@ -1,4 +1,4 @@
-"""Decides when a running program is told to stop, why, and how long it has, by pure functions."""
+"""Decides when and why a running program has to stop, and how much time it gets, by pure functions."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,16 +11,16 @@ from everspot_train.agent.actions import StopDemand
 from everspot_train.agent.world import Memory, World
 
 PATIENCE = timedelta(minutes=10)
-"""A stop without a deadline (drill, drain, budget) waits this long for the checkpoint."""
+"""The longest wait for the checkpoint at a stop without a deadline (drill, drain, budget)."""
 CANCEL_PATIENCE = timedelta(seconds=30)
-"""How long a cancelled job's checkpoint is waited for. It is short, since the checkpoint is of little use."""
+"""The longest wait for a cancelled job's checkpoint, short because the checkpoint is of little use."""
 KILL_GRACE = timedelta(seconds=10)
 """The time between SIGTERM and SIGKILL if there is no deadline."""
 
 
 def next_demand(memory: Memory, world: World, limits: Limits) -> StopDemand | None:
-    """Return the demand to stop, if it is new or has an earlier deadline than the present one. The first reason is
-    kept."""
+    """Return the demand to stop if it is new or has an earlier deadline than the present one. The first reason
+    stays."""
     demands = (_by_metric(world), _by_cloud(world), _by_order(memory, world), _by_shutdown(world))
     candidates = [stop for stop in demands if stop]
     if not candidates:
@@ -47,7 +47,7 @@ class _Demand(NamedTuple):
 
 
 def _by_metric(world: World) -> _Demand | None:
-    """Return the demand of the job's `stop`: the program has finished by then, whatever else ends it at that moment."""
+    """Return the demand of the job's `stop`. It takes precedence, because the program then counts as finished."""
     return _Demand(Reason.FINISHED, "stop", None, None) if world.has_to_stop else None
 
 
@@ -75,8 +75,8 @@ def _by_shutdown(world: World) -> _Demand | None:
 
 
 def stop_margin(limits: Limits, time_left: timedelta) -> timedelta:
-    """Return how long before the interruption of the instance the agent ends all processes. A notice that comes late,
-    or of a market whose time runs fast, leaves half of the time for the checkpoint."""
+    """Return how long before the interruption of the instance the agent kills all processes. If a notice is short, or
+    market time runs fast, half of the time stays for the checkpoint."""
     return min(limits.stop_margin, max(time_left, timedelta()) / 2)
 
 
@@ -95,10 +95,10 @@ def _stop(
         term_at = world.now + (CANCEL_PATIENCE if reason is Reason.CANCEL else PATIENCE)
         kill_at = term_at + KILL_GRACE
     if world.status is None:
-        # The program never said where it is: it does not use the trainer library (or has not begun), so nothing
-        # would answer stop.json. It gets its SIGTERM now and the whole time to heed it.
-        # Its folder is kept once it is over, for which it leaves as much time as that took last, or half of what is
-        # left; without a deadline it may take as long as a checkpoint may.
+        # The program has never reported: it does not use the trainer library (or has not begun), so nothing would read
+        # stop.json. It gets SIGTERM now, and all the time to react. Its folder is uploaded after its end. The time that
+        # the last upload took is reserved for that, at most half of the remaining time; without a deadline it may take
+        # as long as a checkpoint.
         if deadline is not None:
             kill_at -= min(world.upload, (kill_at - world.now) / 2)
         elif reason is Reason.CANCEL:

@@ -1,8 +1,8 @@
 """Makes the temporary directory of each job: private, short, and removed with the job.
 
 Programs open sockets below TMPDIR: multiprocessing and DataLoader workers (`pymp-…/listener-…`), torch's shared memory
-(`torch-shm-dir-…/manager.sock`), Ray. The path of a socket has at most 107 bytes (unix(7), `sun_path`), and a longer
-one ends or hangs the program. The run directory is named after the job and is too long for that.
+(`torch-shm-dir-…/manager.sock`), Ray. The path of a socket has at most 107 bytes (unix(7), `sun_path`); a longer path
+ends or hangs the program. The run directory is named after the job, and its path is too long.
 """
 
 import fcntl
@@ -16,9 +16,9 @@ from pathlib import Path
 from everspot_store import remove_tree
 
 MEMORY = Path("/dev/shm")  # noqa: S108  private directories in it
-"""The file system in memory (shm_overview(7)), in which the tensors of checkpoints wait for their upload."""
+"""The file system in memory (shm_overview(7)) for the tensors of checkpoints before their upload."""
 FOLDER = "tmp"
-"""The folder for temporary directories in the state folder. That is the instance's largest disk."""
+"""The folder for temporary directories in the state folder, which is on the instance's largest disk."""
 MOST_BYTES = 40
 """The longest path of a temporary directory. Ray needs the most below it: 66 bytes for
 `/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store`."""
@@ -32,12 +32,12 @@ _log = logging.getLogger(__name__)
 class TemporaryFolders:
     """The temporary directories of one agent's jobs.
 
-    The directories are in the state folder. If its path is too long, they are in a directory of the agent's own in
-    /tmp, whose lock the agent holds as long as it lives. So a later agent finds the directories of a dead agent, even
-    if its state folder is not used again.
+    The directories are in the state folder. If its path is too long, they are in the agent's own directory in /tmp,
+    whose lock the agent holds for its life. So a later agent finds the directories of a dead agent, even if it uses
+    another state folder.
 
     Args:
-        home: the agent's state folder; None: `shared` is used in any case.
+        home: the agent's state folder; None: always use `shared`.
         shared: the folder that is used if `home` is too long.
     """
 
@@ -50,7 +50,7 @@ class TemporaryFolders:
         self._lock: int | None = None
 
     def clear(self) -> None:
-        """Remove what earlier agents left. Only after their jobs' processes have ended."""
+        """Remove the directories of earlier agents. Call it only after their jobs' processes have ended."""
         if self._inside is not None:
             remove_tree(self._inside)
             return
@@ -72,8 +72,8 @@ class TemporaryFolders:
         return self._own
 
     def _claim(self) -> tuple[Path, int]:
-        """Return a directory of this agent's own. It appears under its name with the lock already held, so that no
-        other agent takes it for abandoned."""
+        """Create a directory for this agent. It gets its name while the lock is already held, so that no other agent
+        takes it for abandoned."""
         new = Path(tempfile.mkdtemp(prefix=".", dir=self._shared))
         try:
             handle = os.open(new / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -87,7 +87,7 @@ class TemporaryFolders:
 
 
 def is_claimed(folder: Path) -> bool:
-    """Whether a living agent holds this directory as its own."""
+    """Return whether a living agent owns this directory."""
     return folder.name.startswith(PREFIX) and (folder / _LOCK).is_file() and not _is_abandoned(folder)
 
 

@@ -1,9 +1,9 @@
 """Chooses which processes of a job get SIGTERM, and when.
 
-A job is a tree: a shell or a launcher, the training processes, their DataLoader workers. The signal is for the
+A job is a tree: a shell or a launcher, the training processes, their DataLoader workers. The signal goes to the
 processes that handle it (`SigCgt` in /proc/PID/status):
 
-1. The first process with a handler on each way down from the top gets the signal, and nothing below it: a training
+1. The first process with a handler on each path down from the root gets the signal, and no process below it: a training
    process ends its own workers. If a DataLoader worker gets it, the training process fails with "DataLoader worker is
    killed by signal" in the middle of its last save (torch/utils/data/_utils/signal_handling.py).
 2. Shells and launchers do not count as handlers while one runs below them. A shell runs its trap only after the
@@ -12,8 +12,8 @@ processes that handle it (`SigCgt` in /proc/PID/status):
    that still runs `SETTLE` later gets the signal: earlier, its exit code would be that of the signal, and the last save
    would count as one that was broken off.
 3. Once no handler is left, all others get the signal, parents first. A job without any handler gets it immediately.
-4. Near the deadline, handlers get it that did not get it yet, because a process above did not pass it on. Workers never
-   get it.
+4. Near the deadline the signal goes to handlers that did not get it yet, because a process above did not pass it on.
+   Workers never get it.
 """
 
 import os
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 SETTLE = timedelta(seconds=3)
-"""Real time between the end of the last handler and the signal to what is left: a shell or a launcher ends by itself
-then, and its exit code is that of the program."""
+"""Real time between the end of the last handler and the signal to the remaining processes. A shell or a launcher ends
+by itself in this time, with the program's exit code."""
 
 _SHELLS = frozenset({"sh", "ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "zsh"})
 _LAUNCHERS = frozenset({
@@ -32,7 +32,8 @@ _LAUNCHERS = frozenset({
     "torch.distributed.launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli",
     "deepspeed.launcher.runner", "deepspeed.launcher.launch", "everspot_train.launcher", "everspot_train.prepare",
 })  # fmt: skip
-"""Programs that only start others, by the name of their file or module. A shell may be the program itself."""
+"""Launchers, by the name of their file or module. Shells are not among them, because a shell may be the program
+itself."""
 _WORKER = "everspot_train.worker"
 _TAKES_VALUE = ("-W", "-X")
 _MULTIPROCESSING = ("multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker")
@@ -43,10 +44,10 @@ class ProcessInfo:
     """A living process.
 
     Attributes:
-        pid: its number.
-        parent: that of its parent.
+        pid: its id.
+        parent: the id of its parent.
         arguments: its command line.
-        handles: whether it has a handler for SIGTERM, or waits for it (blocks it).
+        handles: whether it has a handler for SIGTERM, or blocks it to wait for it.
         data_worker: whether it is a worker of torch's DataLoader, which ends immediately on SIGTERM.
     """
 
@@ -63,12 +64,12 @@ class ProcessInfo:
 
     @property
     def only_launches(self) -> bool:
-        """Whether it is a launcher: without another process it has nothing to save."""
+        """Whether it is a launcher, which has nothing to save itself."""
         return program_name(self.arguments) in _LAUNCHERS
 
     @property
     def multiprocessing(self) -> bool:
-        """Whether Python's multiprocessing has started it as a fresh interpreter."""
+        """Whether Python's multiprocessing has started it as a new interpreter."""
         return any(mark in argument for argument in self.arguments for mark in _MULTIPROCESSING)
 
 
@@ -99,15 +100,16 @@ class Termination:
 
     def __init__(self) -> None:
         self._signalled: dict[int, ProcessInfo] = {}
-        self._family: dict[int, ProcessInfo] = {}  # what ran below a process when it was signalled, and that process
-        self._above: set[int] = set()  # what ran above a process when it was signalled
+        self._family: dict[int, ProcessInfo] = {}  # signalled processes, and the processes below them at that time
+        self._above: set[int] = set()  # the processes above a signalled process at that time
         self._quiet_since: timedelta | None = None
         self.ongoing = True
 
     def due(self, processes: Mapping[int, ProcessInfo], now: timedelta, *, final: bool = False) -> list[int]:
-        """Return the processes that get SIGTERM now, in this order. `processes`: all living ones of the job, by number.
+        """Return the processes that get SIGTERM now, in this order. `processes`: all living processes of the job, by
+        id.
 
-        Afterwards `ongoing` says whether the job still uses the time that it has to end.
+        Afterwards `ongoing` is True while the job is still ending by itself.
         """
         settled = self._quiet_since is not None and now - self._quiet_since >= SETTLE
         handlers = [pid for root in _roots(processes) for pid in self._handlers(processes, root, settled=settled)]
@@ -119,7 +121,7 @@ class Termination:
             return self._sign(processes, [pid for pid in dict.fromkeys(handlers) if pid not in self._signalled])
         if self._quiet_since is None:
             self._quiet_since = now
-        # A program that its file has asked to stop may have ended by itself: its launcher is left for a moment.
+        # A program that stop.json has asked to stop may have ended by itself: give its launcher a moment.
         is_ending = self._signalled or all(process.only_launches for process in processes.values())
         if is_ending and now - self._quiet_since < SETTLE:
             self.ongoing = bool(processes)
@@ -129,7 +131,7 @@ class Termination:
         return self._sign(processes, [pid for pid in order if pid not in self._signalled])
 
     def _handlers(self, processes: Mapping[int, ProcessInfo], root: int, *, settled: bool) -> list[int]:
-        """Return the first handler on each way down from `root`. `settled`: no handler has run for `SETTLE`."""
+        """Return the first handler on each path down from `root`. `settled`: no handler has run for `SETTLE`."""
         process = processes[root]
         direct = process.handles and not self._is_helper(process)
         if direct and not process.forwards:
@@ -141,12 +143,12 @@ class Termination:
         if root in self._above and root not in self._signalled and not settled:
             return []
         down = _down(processes, root)
-        # A trap runs when what the shell waits for has ended, and that has no handler to save anything.
+        # A shell's trap runs after the process that it waits for, and that process has no handler to save anything.
         return [] if all(processes[pid].only_launches for pid in down) else down
 
     def _is_helper(self, process: ProcessInfo) -> bool:
-        """Return whether it belongs to another process that got the signal: a worker of it, or a copy made by fork,
-        which has its handler, too, but must not save in its place."""
+        """Return whether the process belongs to another process that got the signal: a worker, or a fork, which
+        inherits the handler but must not save in its place."""
         owner = self._family.get(process.pid)
         copied = owner is not None and (process.multiprocessing or process.arguments == owner.arguments)
         return process.data_worker or copied

@@ -1,4 +1,4 @@
-"""The agent's helper threads: each repeats one thing, and none of them decides anything."""
+"""The agent's helper threads. Each repeats one action, and none takes decisions."""
 
 import logging
 import threading
@@ -10,7 +10,7 @@ from everspot_core.clock import Clock
 LOOK_EVERY = timedelta(milliseconds=100)
 HELPER_EVERY = timedelta(milliseconds=250)
 MEASURE_EVERY = timedelta(seconds=1)
-"""The time between two looks whether a sample of the machine is due."""
+"""The time between two checks whether a sample of the utilization is due."""
 
 _log = logging.getLogger(__name__)
 
@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 class Repeating:
     """Calls `action` every `interval` in a daemon thread, until `stop`.
 
-    `action` handles the failures that it expects. Any other exception ends the thread and is kept in `failure`. Then
-    the agent ends too, because otherwise it would hold a lease that it does not guard.
+    `action` handles the failures that it expects. Any other exception ends the thread and is stored in `failure`. Then
+    the agent ends, because otherwise it would hold a lease without renewing it.
     """
 
     def __init__(self, name: str, interval: timedelta, action: Callable[[], None], clock: Clock) -> None:
@@ -35,7 +35,7 @@ class Repeating:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the present call of the action; does not wait for it."""
+        """End after the present call of the action, without waiting."""
         self._stopping = True
 
     def join(self, timeout: timedelta) -> None:
@@ -53,7 +53,7 @@ class Repeating:
 
 
 class DueTimer:
-    """Says when something is due again. Not thread-safe: each belongs to one thread."""
+    """A timer for repeated work. Not thread-safe: each timer belongs to one thread."""
 
     def __init__(self, interval: timedelta, clock: Clock) -> None:
         self._interval = interval
@@ -61,7 +61,7 @@ class DueTimer:
         self._next: timedelta | None = None
 
     def again_in(self, wait: timedelta) -> None:
-        """Make it due again after `wait`, if that is sooner, because it has failed."""
+        """Make it due after `wait`, if that is sooner, because the work has failed."""
         soon = self._clock.monotonic() + wait
         self._next = min(self._next, soon) if self._next is not None else soon
 

@@ -17,11 +17,11 @@ _log = logging.getLogger(__name__)
 SOURCES_VARIABLE = "EVERSPOT_NOTICE_SOURCES"
 QUEUE = "queue"
 ALL_SOURCES = frozenset((SOURCE, QUEUE))
-_DEAF = {"order": Order.RUN, "reason": None, "deadline": None}
+_WITHOUT_NOTICE = {"order": Order.RUN, "reason": None, "deadline": None}
 
 
 class Contact:
-    """Remembers when an outside service last answered. It logs changes only, and not every attempt."""
+    """Records when an outside service last answered. It logs only changes, not every attempt."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -32,11 +32,11 @@ class Contact:
 
     @property
     def last_success(self) -> timedelta:
-        """The monotonic moment of the last success, or of the start."""
+        """The monotonic time of the last success, or of the start."""
         return self._last_success
 
     def reached(self) -> None:
-        """Note that it answered."""
+        """Record that the service answered."""
         with self._lock:
             self._last_success = self._clock.monotonic()
             if self._failing:
@@ -44,7 +44,7 @@ class Contact:
             self._failing = False
 
     def failed(self, error: Exception) -> None:
-        """Note that it did not answer."""
+        """Record that the service did not answer."""
         with self._lock:
             if not self._failing:
                 _log.warning("%s fails: %s", self._name, error)
@@ -61,7 +61,7 @@ class Observed:
 
 
 class NoticeWatcher:
-    """Polls the sources, and keeps the last answer of each through failures. An announced interruption is never
+    """Polls the sources. After a failure the last answer of a source stays. An announced interruption is never
     withdrawn."""
 
     def __init__(
@@ -84,13 +84,13 @@ class NoticeWatcher:
         self._interruption: Notice | None = None
         self._rebalance: Notice | None = None
 
-    def sighting(self) -> Observed:
+    def observe(self) -> Observed:
         """Return the assignment and the notices so far."""
         return Observed(self._assignment, self._interruption, self._rebalance)
 
     @property
     def notice(self) -> Notice | None:
-        """The gravest notice so far, by either path, for the instance's record."""
+        """The most severe notice so far, from either source, for the instance's record."""
         return self._interruption or self._queued_notice() or self._rebalance
 
     def poll_assignment(self) -> None:
@@ -103,10 +103,10 @@ class NoticeWatcher:
         self.store_contact.reached()
         assignment = document.value if document is not None else None
         if assignment is not None and QUEUE not in self._sources and assignment.seats and assignment.cordoned:
-            seats = (s.model_copy(update=_DEAF) if s.reason is Reason.NOTICE else s for s in assignment.seats)
+            seats = (s.model_copy(update=_WITHOUT_NOTICE) if s.reason is Reason.NOTICE else s for s in assignment.seats)
             assignment = assignment.model_copy(update={"seats": tuple(seats), "cordoned": False})
         elif assignment is not None and QUEUE not in self._sources and assignment.reason is Reason.NOTICE:
-            assignment = assignment.model_copy(update={**_DEAF, "cordoned": False})
+            assignment = assignment.model_copy(update={**_WITHOUT_NOTICE, "cordoned": False})
         self._assignment = assignment
 
     def poll_notices(self) -> None:

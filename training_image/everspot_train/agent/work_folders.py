@@ -1,8 +1,8 @@
 """Makes the working directory of each job, under a path that is the same in every attempt.
 
-Programs store absolute paths in what they save, and believe them in the next attempt: Lightning's `ModelCheckpoint`
-(`dirpath`, `last_model_path`), the Hugging Face `Trainer` (`best_model_checkpoint`). So the path is made of the job's
-id alone, in a folder that has the same path on every machine of the image.
+Programs store absolute paths in their checkpoints, and use them in the next attempt: Lightning's `ModelCheckpoint`
+(`dirpath`, `last_model_path`), the Hugging Face `Trainer` (`best_model_checkpoint`). So the path depends only on the
+job's id, in a folder with the same path on every machine of the image.
 """
 
 import fcntl
@@ -19,9 +19,10 @@ from everspot_train.rundir import CHECKPOINT_DIR_VARIABLE
 FOLDER = "work"
 """The folder of the working directories in the state folder."""
 WORK_VARIABLE = "EVERSPOT_WORK"
-"""The variable with another folder in its place. Agents of several machines may share it, as on the local cloud."""
+"""The variable with a folder that replaces it. Agents of several machines may share this folder, as on the local
+cloud."""
 MOST_PATHS = 20
-"""Paths that are tried for one job."""
+"""The most paths that are tried for one job."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class WorkFolder:
         self._lock = lock
 
     def release(self) -> None:
-        """Remove the directory. Only after the job's processes have ended."""
+        """Remove the directory. Call it only after the job's processes have ended."""
         remove_tree(self.path)
         os.close(self._lock)
 
@@ -46,8 +47,8 @@ class WorkFolder:
 class WorkFolders:
     """The working directories of one agent's jobs.
 
-    Each is locked as long as its agent has the job. A directory that another living agent has locked, or that a process
-    of an ended attempt may still write to, is not used again: the job then gets another path.
+    Each is locked while its agent has the job. If another living agent has locked a directory, or a process of an ended
+    attempt may still write to it, the job gets another path.
 
     Args:
         root: the folder that they are made in.
@@ -57,7 +58,7 @@ class WorkFolders:
         self._root = root
 
     def clear(self) -> None:
-        """Remove what earlier agents left. Only after their jobs' processes have ended."""
+        """Remove the directories of earlier agents. Call it only after their jobs' processes have ended."""
         for path in self._root.iterdir() if self._root.is_dir() else ():
             lock = _lock(path)
             if lock is not None:
@@ -67,7 +68,7 @@ class WorkFolders:
         """Make an empty directory for a job, which only this user can enter.
 
         Raises:
-            OSError: if none can be made.
+            OSError: if no directory can be made.
         """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         root = self._root.resolve()
@@ -95,7 +96,7 @@ def _paths(root: Path, job_id: str) -> Iterator[Path]:
 
 
 def _empty(path: Path) -> None:
-    """Remove what an ended agent left in a directory. Raises `OSError`."""
+    """Remove the content that an ended agent left in a directory. Raises `OSError`."""
     path.chmod(0o700)
     for child in path.iterdir():
         if child.is_dir() and not child.is_symlink():
@@ -107,7 +108,7 @@ def _empty(path: Path) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a directory that nobody uses, and return the handle; None for any other."""
+    """Lock an unused directory and return the handle; None if it is in use."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,6 +1,6 @@
-"""The input of `decide`: the agent's observation of one moment, and its memory between moments.
+"""The input of `decide`: the agent's observation at one moment, and its memory.
 
-All moments of type `timedelta` are of CLOCK_MONOTONIC.
+All times of type `timedelta` are of CLOCK_MONOTONIC.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,12 +15,12 @@ from everspot_train.agent.pace import StepPace
 from everspot_train.rundir import Status
 
 REMEMBERED = 64
-"""The number of past ownerships that are remembered."""
+"""The number of past attempts that are remembered."""
 
 
 class LeaseView(Enum):
-    """The state of the present job's lease. SUSPENDED: it has ended because the store is silent, so the job may have
-    another owner by now; nothing is written in the owner's name until it is renewed. LOST: it cannot be renewed."""
+    """The state of the present job's lease. SUSPENDED: it has ended because the store does not answer, and the job may
+    have another owner; nothing is published until it is renewed. LOST: it cannot be renewed."""
 
     NONE = "none"
     VALID = "valid"
@@ -30,16 +30,16 @@ class LeaseView(Enum):
 
 @dataclass(frozen=True)
 class World:
-    """What the agent sees at one moment.
+    """The agent's observation at one moment.
 
     - `real_per_market`: real seconds in a second of market time.
     - `lease_until`: when the lease ends, or has ended.
-    - `failure`: the failure of a program that is over.
-    - `unfit`: the reason for which this machine should get no job.
-    - `upload`: how long the last upload of the program's folder took; it is done again after the program's end.
-    - `restart_stalled`: whether the job wants to be restarted after a stall.
-    - `alive_at`: when the program last gave a sign of life; None: just now.
-    - `has_to_stop`: whether the job's `stop` ends the program, which does not carry it out itself.
+    - `failure`: the failure of a program that has ended.
+    - `unfit`: why this machine should get no job; None if it may.
+    - `upload`: the duration of the last upload of the program's folder, which is repeated after the program's end.
+    - `restart_stalled`: whether the job has to be restarted after a stall.
+    - `alive_at`: the time of the program's last sign of life; None: now.
+    - `has_to_stop`: whether the agent has to end the program because of the job's `stop`.
     - `others`: whether other jobs share this machine.
     """
 
@@ -65,7 +65,7 @@ class World:
     others: bool = False
 
     def when(self, moment: datetime) -> timedelta:
-        """Return the monotonic moment at which market time will be `moment`."""
+        """Convert a market time to monotonic time."""
         return self.now + (moment - self.market) * self.real_per_market
 
     @property
@@ -81,8 +81,8 @@ class Memory:
     """The agent's memory from one decision to the next.
 
     Attributes:
-        cordoned: the reason why this instance takes no further jobs, as long as it holds.
-        handled: past ownerships, so that an assignment that still names one is not taken for a new one.
+        cordoned: why this instance takes no further jobs at present; None if it takes jobs.
+        handled: past attempts, so that an assignment that still names one of them does not count as new.
     """
 
     job: JobKey | None = None
@@ -98,7 +98,7 @@ class Memory:
     idle_since: timedelta = field(default_factory=timedelta)
 
     def without_job(self, now: timedelta) -> "Memory":
-        """Return the memory after the job is over, however it ended."""
+        """Return the memory after the end of the job."""
         if self.job is None:
             return self
         handled = (*self.handled, self.job)[-REMEMBERED:]

@@ -1,5 +1,5 @@
-"""The broker of a booted image: a small program of root's that starts each job as a user of its own.
+"""The broker of a booted image: a small program of root that starts each job under its own user.
 
-The agent asks over a socket that only its own user may open. A connection is one job: it ends when either side closes
-it. Nothing here imports more than Python's own library, as all of it runs as root.
+The agent connects over a socket that only its user may open. A connection is one job, which ends when either side
+closes the connection. The package runs as root and imports only Python's standard library.
 """

@@ -25,7 +25,7 @@ from everspot_train.broker.users import JobUser, clear_users, take_user
 
 AGENT_USER = "everspot"
 MESSAGE_TIMEOUT = timedelta(seconds=10)
-"""For the rest of a message whose beginning has come."""
+"""The time for the rest of a message after its beginning has arrived."""
 
 _LOOK_SECONDS = 0.02
 
@@ -37,7 +37,7 @@ class Broker:
 
     Args:
         channel: the connection.
-        agent: the only user that may be at its other end.
+        agent: the user of the agent, the only one that may connect.
     """
 
     def __init__(self, channel: Channel, agent: Owner) -> None:
@@ -48,11 +48,11 @@ class Broker:
         self._main: int | None = None
 
     def serve(self) -> None:
-        """Answer requests until the other side closes the connection or the job is killed; then nothing of the job is
-        left.
+        """Answer requests until the other side closes the connection or the job is killed. Then end the job and remove
+        everything of it.
 
         Raises:
-            OSError: if something of the job is left.
+            OSError: if something of the job remains.
         """
         try:
             while self._serve_one():
@@ -63,7 +63,7 @@ class Broker:
             self._end()
 
     def _serve_one(self) -> bool:
-        """Wait for the job's end or a request, and see to it. Return whether to go on."""
+        """Wait for the job's end or a request, and handle it. Return whether to continue."""
         connection = self._channel.fileno()
         ready, _, _ = select.select([connection, *([self._main] if self._main is not None else [])], [], [])
         if self._main in ready:
@@ -122,13 +122,13 @@ class Broker:
         return {"started": str(state.group) if state.group is not None else "", "user": user.name}
 
     def _report_end(self) -> None:
-        assert self._user is not None  # noqa: S101  only a job that was started has an end
+        assert self._user is not None  # noqa: S101  only a started job ends
         if self._main is not None:
             os.close(self._main)
             self._main = None
         end = time.monotonic() + MESSAGE_TIMEOUT.total_seconds()
         while (state := self._user.unit.state()).code is None and time.monotonic() < end:
-            time.sleep(_LOOK_SECONDS)  # systemd has not waited for it yet
+            time.sleep(_LOOK_SECONDS)  # systemd has not reaped the process yet
         code = state.code if state.code is not None else -signal.SIGKILL
         self._channel.send({"ended": code, "oom": state.out_of_memory})
 
@@ -136,8 +136,8 @@ class Broker:
         return processes(self._group) if self._group is not None else set()
 
     def _signal(self, pids: tuple[int, ...]) -> list[int]:
-        """Send SIGTERM to those of the job; return which. The descriptor makes sure that it is still the same
-        process."""
+        """Send SIGTERM to those of the processes that belong to the job, and return them. The pidfd ensures that an id
+        was not reused."""
         signalled = []
         for pid in pids:
             try:
@@ -167,7 +167,7 @@ class Broker:
 
 
 def main() -> None:
-    """Serve the connection on standard input. Exits with 1 after a request that the broker does not take."""
+    """Serve the connection on standard input. Exits with 1 after an invalid request."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     connection = socket.socket(fileno=os.dup(0))
     peer = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))

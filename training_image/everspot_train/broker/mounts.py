@@ -1,9 +1,8 @@
-"""Shows folders of the agent's to a job as if they were the job's own, by idmapped mounts.
+"""Shows folders of the agent to a job as the job's own, by idmapped mounts.
 
-They are of Linux 5.12, and for a tmpfs of 6.3 (mount_setattr(2), MOUNT_ATTR_IDMAP).
-
-On the disk everything belongs to the agent's user, so that the agent reads, keeps and removes what a job wrote. In the
-mount that the job sees, the same files belong to the job's user.
+These need Linux 5.12, for a tmpfs 6.3 (mount_setattr(2), MOUNT_ATTR_IDMAP). On the disk all files belong to the agent's
+user, so that the agent can read, upload and remove a job's files. In the mount that the job sees, the same files belong
+to the job's user.
 """
 
 import ctypes
@@ -45,11 +44,11 @@ class _MountAttributes(ctypes.Structure):
 
 
 def open_folder(root: Path, names: tuple[str, ...], owner: Owner) -> int:
-    """Open a folder below another one; return the descriptor. No symbolic link is followed, so nobody can exchange a
-    part of the path for another folder.
+    """Open a folder below another one; return the descriptor. No symbolic link is followed, so that no part of the path
+    can be redirected.
 
     Raises:
-        OSError: if it is not there, or does not belong to `owner`.
+        OSError: if it does not exist, or does not belong to `owner`.
     """
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     for name in names:
@@ -66,7 +65,7 @@ def open_folder(root: Path, names: tuple[str, ...], owner: Owner) -> int:
 
 @contextmanager
 def user_map(owner: Owner, shown: Owner) -> Iterator[int]:
-    """Provide a user namespace, by its descriptor, in which the files of `owner` are those of `shown`.
+    """Provide the descriptor of a user namespace that maps the files of `owner` to `shown`.
 
     Raises:
         OSError: if the kernel refuses.
@@ -76,7 +75,7 @@ def user_map(owner: Owner, shown: Owner) -> Iterator[int]:
     child = os.fork()
     if child == 0:
         try:
-            os.close(end)  # else this process would hold open what it waits for
+            os.close(end)  # otherwise this process would hold open the pipe that it waits for
             if _libc.unshare(_CLONE_NEWUSER) == 0:
                 os.write(ready, b"1")
                 os.read(ends, 1)
@@ -101,11 +100,11 @@ def user_map(owner: Owner, shown: Owner) -> Iterator[int]:
 
 
 def attach(folder: int, target: Path, namespace: int) -> None:
-    """Mount an open folder at `target`, with the owners of a user namespace. The job may follow symbolic links in it,
-    as the agent may not.
+    """Mount an open folder at `target`, with the owners of a user namespace. The job may follow symbolic links in it;
+    the agent may not.
 
     Raises:
-        OSError: if the kernel refuses, as for a file system that cannot be shown so.
+        OSError: if the kernel refuses, for example because the file system does not support such mounts.
     """
     flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_EMPTY_PATH
     tree = _call("open_tree", _SYS_OPEN_TREE, folder, b"", flags)
@@ -129,7 +128,7 @@ def attach(folder: int, target: Path, namespace: int) -> None:
 
 
 def detach(target: Path) -> None:
-    """Unmount what is mounted at `target`, if anything is. Raises `OSError`."""
+    """Unmount `target`, if it is a mount point. Raises `OSError`."""
     while os.path.ismount(target):
         if _libc.umount2(bytes(target), _MNT_DETACH) != 0:
             number = ctypes.get_errno()

@@ -1,7 +1,7 @@
 """The messages between the agent and the broker: one JSON object a line, in both directions.
 
-The broker takes five kinds of requests and nothing else. Folders are named, never given as paths: each name is one
-component below a folder that the broker knows.
+The broker accepts five kinds of requests. Requests contain names of folders and no paths: each name is one component
+below a folder that the broker knows.
 """
 
 import json
@@ -20,11 +20,11 @@ HOME = Path("/var/lib/everspot")
 """The agent's folder in the image."""
 MEMORY = Path("/dev/shm")  # noqa: S108  private directories in it
 PLACES = {"run": "runs", "work": "work", "temporary": "tmp", "cache": "cache"}
-"""The folder, below the agent's, of each of a job's folders."""
+"""The parent, below the agent's folder, of each kind of a job's folders."""
 WORK = HOME / PLACES["work"]
 PROGRAM = "program.json"
-"""The file of the run directory with the job's command, its environment and its working directory. The broker does not
-read it: the job's own first process does."""
+"""The file of the run directory with the job's command, its environment and its working directory. The job's first
+process reads it, and the broker does not."""
 LONGEST_REQUEST = 1 << 16
 LONGEST_ANSWER = 1 << 24
 MOST_PIDS = 4096
@@ -32,11 +32,11 @@ MOST_VCPUS = 4096
 MOST_MEMORY_MIB = 1 << 26
 """64 TiB."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~-]{0,199}")
-"""No separator, no dot in front, and nothing that systemd reads as more than itself (`%`, `:`, `$`, a space)."""
+"""No separator, no leading dot, and no character with a meaning for systemd (`%`, `:`, `$`, a space)."""
 
 
 class BadRequest(ValueError):
-    """A message is not one that the broker takes."""
+    """An invalid message."""
 
 
 class ConnectionLost(OSError):
@@ -45,7 +45,7 @@ class ConnectionLost(OSError):
 
 @dataclass(frozen=True)
 class StartRequest:
-    """Start the job whose program lies in its run directory.
+    """Start the job whose program is described in its run directory.
 
     Attributes:
         run: name of the run directory.
@@ -53,10 +53,10 @@ class StartRequest:
         temporary: name of the temporary directory.
         cache: name of the folder with datasets and packages.
         memory: the two names of the folder in memory, below /dev/shm; None for a job without one.
-        vcpus: how many processors it may use.
-        memory_mib: how much memory it may use; None for a job that has the machine alone, which has no limits.
-        metadata: whether it may reach the machine's metadata service, and with it the machine's own credentials.
-        container: whether it may make a user and a mount namespace, in which its image is the root.
+        vcpus: the number of processors that it may use.
+        memory_mib: the memory that it may use; None, without limits, for a job that has the machine alone.
+        metadata: whether it may reach the machine's metadata service, and so the machine's credentials.
+        container: whether it may create a user namespace and a mount namespace, with its image as the root.
     """
 
     run: str
@@ -70,7 +70,7 @@ class StartRequest:
     container: bool
 
     def folders(self) -> dict[str, tuple[Path, tuple[str, ...]]]:
-        """Return by kind the folder that the broker knows, and the names below it."""
+        """Return for each kind of folder the parent that the broker knows, and the names below it."""
         places: dict[str, tuple[Path, tuple[str, ...]]] = {
             kind: (HOME, (place, getattr(self, kind))) for kind, place in PLACES.items()
         }
@@ -81,7 +81,7 @@ class StartRequest:
 
 @dataclass(frozen=True)
 class SignalRequest:
-    """Send SIGTERM to these processes, as far as they are the job's."""
+    """Send SIGTERM to those of these processes that belong to the job."""
 
     pids: tuple[int, ...]
 
@@ -92,7 +92,7 @@ class FilesRequest:
 
     Attributes:
         root: the folder, without symbolic links.
-        mapped: those that they have mapped, in place of those that they have open.
+        mapped: return the files that are mapped instead of those that are open.
     """
 
     root: str
@@ -101,7 +101,7 @@ class FilesRequest:
 
 @dataclass(frozen=True)
 class KillRequest:
-    """Kill all of the job, and remove what it left."""
+    """Kill all processes of the job, and remove its files."""
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,16 @@ _KINDS: dict[str, type[Request]] = {
 
 
 def render_request(request: Request) -> dict[str, Any]:
-    """Return a request as the object that `parse_request` takes."""
+    """Return a request as an object for `parse_request`."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(request, cls))
     return {"kind": kind, **asdict(request)}
 
 
 def parse_request(message: dict[str, Any]) -> Request:
-    """Return a checked request.
+    """Parse and check a request.
 
     Raises:
-        BadRequest: if it has another kind, another field, or a value that is not allowed.
+        BadRequest: if its kind, a field or a value is not allowed.
     """
     fields = dict(message)
     kind = fields.pop("kind", None)
@@ -194,7 +194,7 @@ class Channel:
 
     Args:
         connection: a connected stream socket.
-        longest: the most bytes of a message that this end takes.
+        longest: the most bytes of a message that this end accepts.
     """
 
     def __init__(self, connection: socket.socket, longest: int) -> None:
@@ -203,22 +203,22 @@ class Channel:
         self._waiting = b""
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, to wait for."""
+        """Return the socket's descriptor, for waiting."""
         return self._connection.fileno()
 
     def send(self, message: dict[str, Any]) -> None:
         """Send an object.
 
         Raises:
-            OSError: if the other side does not take it.
+            OSError: if it cannot be sent.
         """
         self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, timeout: timedelta) -> dict[str, Any] | None:
-        """Return the next object; None if none has come in time.
+        """Return the next object; None if none arrives in time.
 
         Raises:
-            BadRequest: if it is no object, or too long.
+            BadRequest: if the message is no object, or too long.
             ConnectionLost: if the other side has closed the connection.
         """
         end = time.monotonic() + timeout.total_seconds()

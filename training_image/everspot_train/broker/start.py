@@ -1,7 +1,7 @@
-"""Becomes a job's program: the first process of a job's unit, as the job's user.
+"""The first process of a job's unit, which becomes the job's program. It runs as the job's user.
 
-It is run as a file: `python -I start.py RUN_DIRECTORY [REFUSED_ADDRESS…]`. The agent has written the program into the
-run directory, since systemd shows the command and the environment of a unit to every user of the machine.
+It is run as a file: `python -I start.py RUN_DIRECTORY [REFUSED_ADDRESS…]`. The agent has written the program's
+description into the run directory, because systemd shows a unit's command and environment to every user of the machine.
 """
 
 import json
@@ -14,7 +14,8 @@ RESOLVERS = Path("/etc/resolv.conf")
 
 
 def main(run_dir: Path, refused: list[str]) -> None:
-    """Read the program and become it. Its output, and what keeps it from starting, goes to the job's log."""
+    """Read the program's description and execute it. Its output, or the error that prevents its start, goes to the
+    job's log."""
     output = os.open(run_dir / "output.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
@@ -30,22 +31,23 @@ def main(run_dir: Path, refused: list[str]) -> None:
 
 
 def check_refused(address: str) -> None:
-    """End with an error if a packet may leave for an address.
+    """End with an error if packets can be sent to an address.
 
-    If the kernel has no filters for control groups, systemd closes nothing, and only its log says so.
+    If the kernel has no packet filters for control groups, systemd does not block anything, and reports that only in
+    its log.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as packets:
         try:
             packets.sendto(b"", (address, 80))
-        except OSError:  # refused, or there is no way to it
+        except OSError:  # refused, or no route to it
             return
     sys.exit(f"everspot: the metadata address {address} is open to jobs of this machine: the job does not start")
 
 
 def check_resolvers(file: Path, refused: list[str]) -> None:
-    """End with an error if a resolver has an address that is closed: no name could be resolved. A machine without the
-    file resolves none anyway."""
+    """End with an error if a resolver has a blocked address, because no name could be resolved. A machine without the
+    file resolves no names anyway."""
     try:
         lines = [line.split() for line in file.read_text().splitlines()]
     except OSError:

@@ -1,4 +1,4 @@
-"""The transient unit of one job: what systemd is told of it, and what systemd says of it."""
+"""The transient systemd unit of one job: its properties and its state."""
 
 import os
 import subprocess
@@ -18,26 +18,26 @@ SLICE = "everspot-jobs.slice"
 AGENT = "everspot-agent.service"
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 START_TIMEOUT = timedelta(seconds=60)
-"""For systemd to lay out the job's view of the machine and to execute its first process."""
+"""The time for systemd to set up the job's mounts and to execute its first process."""
 CALL_TIMEOUT = timedelta(seconds=20)
 END_TIMEOUT = timedelta(seconds=10)
-"""For killed processes to be gone. One in an uninterruptible wait may outlast it."""
+"""The time for killed processes to end. A process in an uninterruptible wait may take longer."""
 SHARED_NICENESS = 5
 """The niceness of jobs that share a machine, so that the agent gets processor time even without other limits."""
 _LOOK_SECONDS = 0.02
 _PROCESSES, _PROCESSES_PER_VCPU = 1024, 512
-"""A job's processes and threads: in each process torch starts some threads for each processor."""
-_EXITED = "1"  # CLD_EXITED (sigaction(2)); the others are CLD_KILLED and CLD_DUMPED
+"""The limit of a job's processes and threads. In each process torch starts some threads for each processor."""
+_EXITED = "1"  # CLD_EXITED (sigaction(2)); other values are CLD_KILLED and CLD_DUMPED
 
 _HIDDEN = (
     "/run/everspot", "/run/everspot-broker", "/run/everspot-broker.socket", "/run/dbus", "/run/cloud-init",
     "/var/lib/cloud", "/run/lock",
 )  # fmt: skip
-"""The agent's, root's, what a cloud's own programs write of the instance (its user data is among it), and the folder of
-/run that everybody may write to."""
+"""Hidden folders and files: the agent's, root's, those in which a cloud's programs store facts about the instance (such
+as its user data), and the folder of /run that everybody may write to."""
 _SYSTEMD, _RESOLVER = "/run/systemd", "/run/systemd/resolve"
-"""Of the sockets of systemd and its journal a job sees the resolver's alone. The journal is shown on the instance's
-console and believes the name that a message gives itself; which other sockets there are differs by version."""
+"""Of the sockets of systemd and its journal a job sees only the resolver's. The journal is shown on the instance's
+console and trusts the name in a message. The other sockets differ by version."""
 
 _WALLS = (
     "NoNewPrivileges=yes",
@@ -70,18 +70,18 @@ _WALLS = (
 
 
 class UnitError(OSError):
-    """systemd did not do what it was asked for; the message has its words."""
+    """systemd did not carry out a request. The message contains its error."""
 
 
 @dataclass(frozen=True)
 class UnitState:
-    """What systemd says of a unit.
+    """The state of a unit, as systemd reports it.
 
     Attributes:
-        main: number of the first process; 0 once it has ended.
-        group: its control group; None once all processes have ended.
+        main: id of the first process; 0 after its end.
+        group: its control group; None after the end of all processes.
         code: exit code of the first process, negative for the signal that ended it; None while it runs.
-        out_of_memory: whether the kernel has killed it for the memory that it took.
+        out_of_memory: whether the kernel has killed it at its memory limit.
     """
 
     main: int
@@ -96,7 +96,7 @@ class JobUnit:
     Args:
         name: of the unit.
         user: of its processes.
-        owner: the broker's own unit, with which it ends; None outside of one.
+        owner: the broker's unit, with which the job's unit ends; None outside of a unit.
     """
 
     def __init__(self, name: str, user: str, owner: str | None) -> None:
@@ -105,7 +105,7 @@ class JobUnit:
         self._owner = owner
 
     def start(self, request: StartRequest, staged: dict[str, Path]) -> None:
-        """Start the job. `staged`: by kind, where its folders are mounted now.
+        """Start the job. `staged`: the present mount points of its folders, by kind.
 
         Raises:
             UnitError: if systemd refuses, or cannot execute its first process.
@@ -136,13 +136,13 @@ class JobUnit:
             "Type=exec",
             f"User={self._user}",
             f"Group={self._user}",
-            # The first process may end before the others, which then use their time to do so.
+            # The first process may end before the others, which still get their time to end.
             "ExitType=cgroup",
-            # So that systemd still knows how it ended.
+            # Keeps the unit's result in systemd.
             "RemainAfterExit=yes",
-            # Whoever ends the unit has no time for it any more: the agent asks jobs to stop before that.
+            # Kill immediately: the agent has asked the job to stop before the unit is ended.
             "KillSignal=SIGKILL",
-            # On a shutdown the agent is stopped first, and lets the job write its checkpoint.
+            # At a shutdown the agent is stopped first, and waits for the job's checkpoint.
             f"Before={AGENT}",
         )
         if self._owner is not None:
@@ -166,21 +166,21 @@ class JobUnit:
         )
 
     def end(self) -> None:
-        """Kill every process of it, wait until they are gone, and remove the unit with its private folders.
+        """Kill all its processes, wait until they are gone, and remove the unit with its private folders.
 
         Raises:
-            UnitError: if a process outlasts it.
+            UnitError: if a process does not end in time.
         """
         group = self.state().group
         end = time.monotonic() + END_TIMEOUT.total_seconds()
         while group is not None and _is_populated(group):
-            with suppress(OSError):  # it has just gone
+            with suppress(OSError):  # it has just ended
                 (group / "cgroup.kill").write_text("1")
             if time.monotonic() >= end:
                 raise UnitError(f"processes of {self._name} outlast their end")
             time.sleep(_LOOK_SECONDS)
-        # Without its dependencies: while the machine is switched off, it would wait for the agent, and that for this.
-        with suppress(UnitError):  # it is not loaded any more
+        # Ignore dependencies: during a shutdown the stop would wait for the agent, which waits for this call.
+        with suppress(UnitError):  # it is no longer loaded
             self._call(["systemctl", "stop", "--job-mode=ignore-dependencies", self._name], CALL_TIMEOUT)
         with suppress(UnitError):
             self._call(["systemctl", "reset-failed", self._name], CALL_TIMEOUT)
@@ -203,7 +203,7 @@ class JobUnit:
 
 
 def processes(group: Path) -> set[int]:
-    """Return the processes of a control group, and of those inside it."""
+    """Return the processes of a control group and its subgroups."""
     pids: set[int] = set()
     for file in (group / "cgroup.procs", *group.rglob("*/cgroup.procs")):
         with suppress(OSError):
@@ -212,7 +212,7 @@ def processes(group: Path) -> set[int]:
 
 
 def own_unit() -> str | None:
-    """Return the unit that this process is in; None if it is in none of its own."""
+    """Return the unit of this process; None if it has no own unit."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     place = next((line[3:] for line in lines if line.startswith("0::")), "")
     name = os.path.basename(place)  # noqa: PTH119  no path of this machine
@@ -228,9 +228,9 @@ def _is_populated(group: Path) -> bool:
 
 def _limits(request: StartRequest) -> Iterator[str]:
     yield from ("CPUAccounting=yes", "MemoryAccounting=yes", "IOAccounting=yes")
-    # Where memory is short, the kernel takes the job and not the agent.
+    # If memory is exhausted, the kernel kills the job and not the agent.
     yield "OOMScoreAdjust=300"
-    # Of the user, which no other job has: a fork bomb ends here.
+    # Limits of the user, which no other job has. They stop a fork bomb.
     yield from ("TasksMax=infinity", f"LimitNPROC={_PROCESSES + _PROCESSES_PER_VCPU * request.vcpus}")
     if request.memory_mib is None:
         yield "OOMPolicy=continue"
@@ -244,17 +244,17 @@ def _limits(request: StartRequest) -> Iterator[str]:
 
 
 def _namespace_walls(request: StartRequest) -> Iterator[str]:
-    """Yield what keeps a job from making namespaces, but for the two of a container. In those it has capabilities over
-    what it made there, and nothing else."""
+    """Yield the properties that prevent a job from creating namespaces, except the two of a container. In these it has
+    capabilities only over objects that it created there."""
     yield f"RestrictNamespaces={'user mnt' if request.container else 'yes'}"
     calls = "@clock @cpu-emulation @keyring @module @obsolete @raw-io @reboot @swap"
     calls += " io_uring_setup io_uring_enter io_uring_register"
-    # The kernel's keys: those of a user outlast its processes. A ring's operations pass no filter (io_uring(7)). The
-    # others as in the agent's unit.
+    # Kernel keys of a user outlive its processes. Operations of an io_uring bypass the filter (io_uring(7)). The others
+    # as in the agent's unit.
     yield f"SystemCallFilter=~{calls}{'' if request.container else ' @mount'}"
 
 
 def _memory_size(request: StartRequest) -> str:
-    """Return the mount option with the size of the job's own /dev/shm: of a job that shares the machine all that it may
-    use, otherwise half of the machine's memory, which is the kernel's own default."""
+    """Return the mount option with the size of the job's /dev/shm: the memory limit of a job that shares the machine,
+    otherwise half of the machine's memory, the kernel's default."""
     return f",size={request.memory_mib}M" if request.memory_mib is not None else ",size=50%"

@@ -1,4 +1,4 @@
-"""The users that jobs get, one at a time."""
+"""The users of jobs. Each user has one job at a time."""
 
 import fcntl
 import logging
@@ -15,9 +15,10 @@ from everspot_train.broker.unit import JobUnit
 
 PREFIX = "everspot-job-"
 STATE = Path("/run/everspot-broker")
-"""Root's own: the locks of the users, and where a job's folders are mounted until systemd has taken them over."""
+"""Root's folder with the locks of the users, and the mount points of a job's folders until systemd has bind-mounted
+them."""
 CLEAR_TIMEOUT = timedelta(seconds=60)
-"""For the brokers of earlier agents to end their jobs."""
+"""The time for the brokers of earlier agents to end their jobs."""
 _AGAIN_SECONDS = 0.05
 
 
@@ -33,7 +34,7 @@ class JobUser:
 
     Attributes:
         name: of the user.
-        owner: its numbers.
+        owner: its user and group ids.
         unit: the unit of its job.
     """
 
@@ -46,7 +47,7 @@ class JobUser:
         self._lock = lock
 
     def stage(self, folders: dict[str, int], agent: Owner) -> dict[str, Path]:
-        """Mount open folders of the agent's as this user's; return by kind where. `unstage` takes them off again.
+        """Mount open folders of the agent as this user's, and return the mount points by kind. `unstage` unmounts them.
 
         Raises:
             OSError: if the kernel refuses.
@@ -60,25 +61,25 @@ class JobUser:
         return staged
 
     def unstage(self) -> None:
-        """Take off what `stage` has mounted, and what an earlier broker left so. Raises `OSError`."""
+        """Unmount the folders that `stage` or an earlier broker has mounted. Raises `OSError`."""
         for target in self._folder.iterdir() if self._folder.is_dir() else ():
             mounts.detach(target)
 
     def clear(self) -> None:
-        """End what an earlier job of this user left. Raises `OSError`."""
+        """End the remains of an earlier job of this user. Raises `OSError`."""
         self.unit.end()
         self.unstage()
 
     def release(self) -> None:
-        """Leave the user to another job."""
+        """Make the user available to other jobs."""
         os.close(self._lock)
 
 
 def take_user(owner_unit: str | None) -> JobUser:
-    """Return the first user that no job has, with nothing left of the last one.
+    """Return the first free user, after clearing the remains of its last job.
 
     Raises:
-        NoFreeUser: if each has a job, or something left of one.
+        NoFreeUser: if each user has a job, or remains of one.
     """
     for number in _numbers():
         lock = _lock(number)
@@ -87,7 +88,7 @@ def take_user(owner_unit: str | None) -> JobUser:
         user = JobUser(number, lock, owner_unit)
         try:
             user.clear()
-        except OSError as error:  # a process in an uninterruptible wait, as of a broken GPU, may stay for good
+        except OSError as error:  # a process in an uninterruptible wait, as on a broken GPU, may never end
             _log.error("%s is not used: %s", user.name, error)
             user.release()
             continue
@@ -96,7 +97,7 @@ def take_user(owner_unit: str | None) -> JobUser:
 
 
 def clear_users() -> int:
-    """Wait until no other broker has a job, and end what is left; return how many jobs there were. What does not end
+    """Wait until no other broker has a job, end all remains, and return the number of jobs. A job that does not end
     within `CLEAR_TIMEOUT` is logged, and its user not used again."""
     end = time.monotonic() + CLEAR_TIMEOUT.total_seconds()
     count = 0
@@ -120,7 +121,7 @@ def clear_users() -> int:
 
 
 def _numbers() -> Iterator[int]:
-    """Yield the numbers of the users that this machine has."""
+    """Yield the numbers of this machine's users for jobs."""
     names = {entry.pw_name for entry in pwd.getpwall()}
     number = 0
     while f"{PREFIX}{number}" in names:

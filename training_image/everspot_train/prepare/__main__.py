@@ -1,7 +1,8 @@
-"""Prepares everything that a job needs, then becomes its program: `python -m everspot_train.prepare COMMAND…`.
+"""Prepares a job's data, packages and secrets, then becomes its program: `python -m everspot_train.prepare COMMAND…`.
 
 It runs as the job's first process. So a stop, a lost lease or the end of the agent ends a long download like any
-program, and its output is in the job's log. It writes a failure where the agent looks for a program's exception.
+program, and its output is in the job's log. It writes a failure into the file in which the agent expects a program's
+exception.
 
 If the job has secrets, it stays the first process and removes them from the log and from the exception.
 """
@@ -70,8 +71,8 @@ def main(command: list[str]) -> int:
 
 
 def contain(context: RunContext, command: list[str], run_dir: Path, data_folder: Path, clock: Clock) -> list[str]:
-    """Unpack the job's image, which is one of the datasets in `data_folder`, and return the command that becomes the
-    program in it."""
+    """Unpack the job's image, one of the datasets in `data_folder`, and return the command that runs the program in
+    it."""
     spec, cache = context.submission.spec, Path(str(context.cache_dir))
     image = lay_image(data_folder / str(spec.image).partition("@")[0], cache / "images", clock)
     directory, temporary = Path.cwd(), os.environ["TMPDIR"]

@@ -1,4 +1,4 @@
-"""Provides a job's datasets: one copy on the machine, and a folder of links for the job."""
+"""Provides a job's datasets: one copy per machine, and a folder with links for the job."""
 
 import errno
 import os
@@ -16,11 +16,11 @@ DATA_VARIABLE = "EVERSPOT_DATA"
 
 
 def lay_datasets(store: Store, submission: JobSubmission, cache: Path, folder: Path) -> dict[str, str]:
-    """Fetch the datasets that are not on this machine yet, and make `folder` with a link for each, by its name. Of
-    those that the program streams write the list of files alone.
+    """Fetch the datasets that are not on this machine yet, and fill `folder` with a link for each, by its name. Of
+    streamed datasets only the list of files is written.
 
-    Returns the variable that names the folder, or nothing for a job without datasets. The copies are locked against
-    removal until the last process that was started from here has ended.
+    Returns the environment variable with the folder; empty for a job without datasets. The copies are locked against
+    removal until the last process that this one starts has ended.
 
     Raises:
         NotReady: if a dataset does not exist, or this machine has no room for it.
@@ -45,7 +45,7 @@ def lay_datasets(store: Store, submission: JobSubmission, cache: Path, folder: P
         except DatasetMissing as error:
             raise NotReady(f"dataset {name}: {error}") from error
         except NoRoom as error:
-            # In the system's words, by which the agent knows that the machine is too small and not the job wrong.
+            # The agent recognizes the system's message, and blames the machine and not the job.
             raise NotReady(f"dataset {name}: {error}: {os.strerror(errno.ENOSPC)}") from error
         used.outlive()
         (folder / name).symlink_to(used.path, target_is_directory=True)

@@ -1,8 +1,8 @@
 """Becomes a program in the container of a job's image: `python -I -m everspot_train.prepare.enter CONTAINER`.
 
 CONTAINER is a `Container` as JSON. The container is a user namespace and a mount namespace of an ordinary user, and
-needs no program that is root's. In it the job's user is the only one, under its own number. Everything else that
-limits a job is done by its unit, for jobs in containers as for all others.
+needs no privileged program. Its only user is the job's, with the same id. All other limits of a job are set by its
+unit, with or without a container.
 
 The kernel's interface: user_namespaces(7), mount_namespaces(7), mount(2).
 """
@@ -22,11 +22,12 @@ from everspot_train.worker import record
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
 _RDONLY, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 32, 4096, 16384, 1 << 18
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _MOST_CAPABILITIES = 24, 38, 64  # linux/prctl.h, linux/capability.h
-# Flags that a mount keeps when it is made read-only: a user namespace may not take them away (mount_namespaces(7)).
+# Flags that must be kept when a mount is made read-only, because a user namespace may not clear them
+# (mount_namespaces(7)).
 _LOCKED_FLAGS = 2 | 4 | 8 | 1024 | 2048 | (1 << 21)  # nosuid, nodev, noexec, noatime, nodiratime, relatime
 _ST_RELATIME = 4096
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where programs are looked for in an image that does not say so."""
+"""The PATH of an image that does not set it."""
 OF_MACHINE = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "LANG")
 """Variables that describe the machine and not the job."""
 
@@ -39,12 +40,12 @@ class Container:
 
     Attributes:
         root: of the unpacked image.
-        folders: of the machine, which are shown under their own paths and may be written to.
+        folders: folders of the machine that are shown under their own paths and may be written to.
         temporary: the folder that is shown as /tmp.
-        files: of the machine, which are shown under their own paths.
+        files: files of the machine that are shown under their own paths.
         directory: the working directory.
         environment: the variables of the image.
-        own_variables: names of the variables that the job itself sets.
+        own_variables: names of the variables that the job sets.
         command: of the program.
     """
 
@@ -58,7 +59,7 @@ class Container:
     command: Sequence[str]
 
     def enter_command(self) -> list[str]:
-        """Return the command that becomes the program."""
+        """Return the command that enters the container and becomes the program."""
         return [sys.executable, "-I", "-m", "everspot_train.prepare.enter", json.dumps(asdict(self))]
 
 
@@ -79,11 +80,11 @@ def main(text: str) -> None:
 
 
 def merge_environment(container: Container, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the program: the job's, and the image's variables where the job does not set them.
-    Variables that describe the machine are left out."""
+    """Return the environment of the program: the job's variables and, unless the job sets them, the image's. Variables
+    that describe the machine are left out."""
     job_names = set(container.own_variables)
     job_variables = {name: value for name, value in environment.items() if name in job_names or name not in OF_MACHINE}
-    # The user has no name in the image, and Python's getpass, which torch asks, wants one.
+    # torch calls Python's getpass, which needs a name, and the user has no name in the image.
     return {"PATH": DEFAULT_PATH, "USER": "everspot", **container.environment, **job_variables}
 
 
@@ -114,14 +115,14 @@ def _enter(container: Container) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Let no program of the container have capabilities, even where the job's user is root."""
+    """Drop the capabilities of all programs in the container, even if the job's user is root."""
     for capability in range(_MOST_CAPABILITIES):
-        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # those that this kernel does not have are refused
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # unknown capabilities are refused
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def _map_ids(user: int, outer_user: int, group: int, outer_group: int) -> None:
-    """Give this process, in its new user namespace, a user and a group of the one outside."""
+    """Map the user and the group of this process into its new user namespace."""
     Path("/proc/self/uid_map").write_text(f"{user} {outer_user} 1\n")
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/gid_map").write_text(f"{group} {outer_group} 1\n")
@@ -130,7 +131,7 @@ def _map_ids(user: int, outer_user: int, group: int, outer_group: int) -> None:
 def _unshare(flags: int) -> None:
     if _libc.unshare(flags) != 0:
         number = ctypes.get_errno()
-        # By its symbol: beyond the limit of namespaces the kernel says that there is no space, which means no disk.
+        # Use the symbol: at the limit of namespaces the error is ENOSPC, whose text suggests a full disk.
         raise OSError(number, f"the kernel gives no namespaces, {errno.errorcode.get(number, number)}")
 
 

@@ -2,4 +2,4 @@
 
 
 class NotReady(Exception):
-    """One sentence for the job's author: the missing or wrong thing, and how to fix it."""
+    """A failed preparation. The message is one sentence for the job's author: the problem, and how to fix it."""

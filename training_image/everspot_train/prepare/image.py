@@ -1,7 +1,7 @@
 """Unpacks the OCI image of a job: a folder in OCI's image layout, which is one of the job's datasets.
 
-Layout, manifest and layers are of the OCI image specification 1.1 (image-layout.md, manifest.md, layer.md). Everything
-in the unpacked tree belongs to the job's own user, which is the only one in the container.
+Layout, manifest and layers are of the OCI image specification 1.1 (image-layout.md, manifest.md, layer.md). All files
+of the unpacked tree belong to the job's user, the only one in the container.
 """
 
 import errno
@@ -32,8 +32,8 @@ MOUNT_POINTS = ("proc", "sys", "dev", "tmp")
 MACHINE_FILES = ("etc/resolv.conf", "etc/hosts")
 """Files of the machine that the container shows."""
 MOST_TREES = 3
-"""The most unpacked images that stay on a machine; the longest unused ones are removed."""
-_MOST_DOCUMENT = 4 << 20  # bytes of a manifest or a configuration; registries take no larger ones
+"""The most unpacked images on a machine. The least recently used ones are removed."""
+_MOST_DOCUMENT = 4 << 20  # the most bytes of a manifest or a configuration that registries accept
 _MOST_LINKS = 40  # symbolic links in one path, as Linux follows
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
@@ -45,7 +45,7 @@ class UnpackedImage:
     """An image on this machine.
 
     Attributes:
-        tree: its tree, which stays until it is closed.
+        tree: its tree, which is not removed before it is closed.
         environment: the variables that it sets.
     """
 
@@ -59,13 +59,13 @@ class UnpackedImage:
 
 
 def lay_image(layout: Path, trees: Path, clock: Clock) -> UnpackedImage:
-    """Unpack an image, unless another job of this machine has. The tree stays locked for this process and those that it
-    becomes.
+    """Unpack an image, unless another job of this machine has done so. The tree stays locked for this process and the
+    programs that it executes.
 
     Args:
         layout: the folder in OCI's image layout.
         trees: the folder with the unpacked images of this machine.
-        clock: for the wait until another job has unpacked it.
+        clock: for waiting while another job unpacks it.
 
     Raises:
         NotReady: if it is no image, has none for this machine's processor, or does not fit on the disk.
@@ -82,14 +82,14 @@ def lay_image(layout: Path, trees: Path, clock: Clock) -> UnpackedImage:
 
 
 def _find_manifest(layout: Path) -> str:
-    """Return the digest of the only manifest, or of the one for this machine's processor."""
+    """Return the digest of the only manifest, or of the manifest for this machine's processor."""
     try:
         index = json.loads((layout / "index.json").read_bytes()[:_MOST_DOCUMENT])
     except (OSError, ValueError) as error:
         words = "upload a folder in OCI's image layout, as `podman save --format oci-dir` writes it"
         raise NotReady(f"image: {layout.name} has no index.json ({error}): {words}") from None
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
-    for _ in range(2):  # an index may name another one, with a manifest for each processor
+    for _ in range(2):  # an index may name another index, with a manifest for each processor
         entries = index.get("manifests") if isinstance(index, dict) else None
         entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
         fitting = [e for e in entries if (e.get("platform") or {}).get("architecture", architecture) == architecture]
@@ -151,7 +151,7 @@ def _unpack(layout: Path, manifest: dict[str, Any], part: Path) -> None:
 
 
 class _VerifiedFile:
-    """A blob that is read once, from beginning to end, and whose digest is checked at the end."""
+    """A blob that is read once. Its digest is checked at the end."""
 
     def __init__(self, path: Path, digest: str) -> None:
         self._file: IO[bytes] = path.open("rb")
@@ -177,8 +177,8 @@ class _VerifiedFile:
 
 
 class LayerUnpacker:
-    """Unpacks layers, one above the other, into one tree. Nothing is written outside the tree: symbolic links in the
-    path of an entry are followed as in the container.
+    """Unpacks layers, one above another, into one tree. Nothing is written outside the tree: symbolic links in an
+    entry's path are resolved relative to the tree, as in the container.
 
     Args:
         root: of the tree.
@@ -214,7 +214,7 @@ class LayerUnpacker:
                 folder.chmod(mode)
 
     def make_mount_points(self) -> None:
-        """Make the folders and files that are shown from the machine, where the image has none."""
+        """Create the mount points for the machine's folders and files that the image lacks."""
         for name in MOUNT_POINTS:
             path = self._root / name
             if path.is_symlink() or not path.is_dir():
@@ -234,7 +234,7 @@ class LayerUnpacker:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _locate(self, name: str) -> Path:
-        """Return where an entry lies. The last part of its name is not followed."""
+        """Return the path of an entry. A link in the last part of its name is not followed."""
         parts = [part for part in PurePosixPath(name).parts if part not in ("/", ".")]
         if not parts or parts[-1] == "..":
             return self._root
@@ -270,7 +270,7 @@ class LayerUnpacker:
                 path.mkdir()
             folder_modes[path] = member.mode & 0o777 | stat.S_IRWXU
             return
-        if member.ischr() or member.isblk() or member.isfifo():  # the container has the machine's own
+        if member.ischr() or member.isblk() or member.isfifo():  # the container uses the machine's devices
             return
         _remove(path)
         if member.issym():
@@ -284,16 +284,16 @@ class LayerUnpacker:
             with path.open("xb") as file:
                 shutil.copyfileobj(source, file, 1 << 20)
             path.chmod(member.mode & 0o777 | stat.S_IRUSR | stat.S_IWUSR)
-            os.utime(path, (member.mtime, member.mtime))  # Python compares compiled modules with it
+            os.utime(path, (member.mtime, member.mtime))  # Python compares it with compiled modules
 
     def _clear(self, folder: Path, layer_paths: set[Path]) -> None:
-        """Remove what lower layers have put into a folder."""
+        """Remove the files of lower layers from a folder."""
         for path in _lower_paths(folder, layer_paths):
             _remove(path)
 
 
 def _lower_paths(folder: Path, layer_paths: set[Path]) -> Iterator[Path]:
-    """Yield what a folder has of lower layers, with the whole of folders that this layer does not have."""
+    """Yield the paths of lower layers in a folder. Folders that this layer does not have are yielded as a whole."""
     for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
         if path not in layer_paths:
             yield path

@@ -1,4 +1,4 @@
-"""Provides the outputs of the jobs that a job comes after, each in a folder with that job's name."""
+"""Provides the outputs of the jobs in `after`, each in a folder with that job's name."""
 
 import errno
 import os
@@ -21,10 +21,10 @@ _NOTHING_TO_CONTINUE = (
 
 
 def lay_inputs(store: Store, submission: JobSubmission, folder: Path) -> dict[str, str]:
-    """Fetch the outputs of the jobs that this one comes after into `folder`.
+    """Fetch the outputs of the jobs in `after` into `folder`.
 
-    Returns the variable that names the folder, or nothing for a job that comes after none. A job without outputs has
-    an empty folder.
+    Returns the environment variable with the folder; empty for a job without `after`. A job without outputs gets an
+    empty folder.
 
     Raises:
         NotReady: if this machine has no room for them, or a path cannot be written.
@@ -32,7 +32,7 @@ def lay_inputs(store: Store, submission: JobSubmission, folder: Path) -> dict[st
     """
     if not submission.after:
         return {}
-    shutil.rmtree(folder, ignore_errors=True)  # an agent that was restarted begins anew
+    shutil.rmtree(folder, ignore_errors=True)  # start again after a restart of the agent
     for earlier in submission.after:
         target, outputs = folder / earlier.name, store.outputs(earlier.job_id)
         target.mkdir(parents=True)
@@ -46,7 +46,7 @@ def lay_inputs(store: Store, submission: JobSubmission, folder: Path) -> dict[st
             sys.stdout.write(_NOTHING_TO_CONTINUE)
         sys.stdout.flush()
         if total + _SPARE > shutil.disk_usage(folder).free:
-            # In the system's words, by which the agent knows that the machine is too small and not the job wrong.
+            # The agent recognizes the system's message, and blames the machine and not the job.
             raise NotReady(f"outputs of {earlier.name}: {description}: {os.strerror(errno.ENOSPC)}")
         for output in files:
             try:

@@ -1,4 +1,4 @@
-"""Installs a job's packages: wheels from the data bucket, without any index, in a layer that jobs share."""
+"""Installs a job's packages from wheels in the data bucket, without a package index, into a folder that jobs share."""
 
 import fcntl
 import hashlib
@@ -18,20 +18,20 @@ from everspot_store import Store
 from everspot_train.prepare.errors import NotReady
 
 KEPT = 5
-"""The most layers that stay on a machine; the longest unused ones are removed."""
+"""The most package folders (layers) on a machine. The least recently used ones are removed."""
 _PIP = ("--no-index", "--no-deps", "--no-compile", "--no-input", "--disable-pip-version-check", "--quiet")
-_TOLD = 2000  # characters of pip's last words
+_TOLD = 2000  # characters of pip's last output
 
 
 def lay_packages(
     store: Store, submission: JobSubmission, cache: Path, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Install the job's wheels, unless another job of this machine has.
+    """Install the job's wheels, unless another job of this machine has done so.
 
-    Returns the variables that put them before the image's own packages, or nothing for a job without requirements.
+    Returns the environment variables that put them before the image's packages; empty for a job without requirements.
 
     Raises:
-        NotReady: with pip's words, if they do not fit this machine's interpreter.
+        NotReady: with pip's message, if they do not fit this machine's interpreter.
         StoreError: if a wheel cannot be fetched, or its digest does not match.
     """
     wheels = submission.wheels
@@ -51,7 +51,7 @@ def lay_packages(
 
 
 def _name(wheels: list[Wheel]) -> str:
-    """Return the layer's name, by content and interpreter, so that the same packages are the same layer."""
+    """Return the layer's name, a digest of the wheels and the interpreter."""
     text = "\n".join([sys.implementation.cache_tag or "", *sorted(w.sha256 for w in wheels)])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -79,8 +79,8 @@ def _install(store: Store, wheels: list[Wheel], layer: Path) -> None:
 
 
 def _forget(layers: Path, used: Path) -> None:
-    """Remove the longest unused layers. A layer in use is not among them, because it was touched when its job began,
-    and a machine runs few jobs at a time."""
+    """Remove the least recently used layers. A layer in use is never among them, because it was touched when its job
+    began, and a machine runs few jobs at a time."""
     layers_by_name = [path for path in layers.iterdir() if path.is_dir() and "." not in path.name and path != used]
     for path in sorted(layers_by_name, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
         with suppress(OSError):
@@ -90,10 +90,10 @@ def _forget(layers: Path, used: Path) -> None:
 
 
 def fitting(wheels: Sequence[Wheel]) -> list[Wheel]:
-    """Return one wheel of each package: the one for this machine's architecture, or for any.
+    """Return one wheel of each package: for this machine's architecture, or for any architecture.
 
-    The platform is the end of a wheel's name. If none fits, or if there is no choice, all wheels of the package are
-    returned, and pip reports what is wrong with them.
+    The platform is the end of a wheel's name. If none fits, or there is only one, all wheels of the package are
+    returned, and pip reports any problem.
     """
     packages: dict[str, list[Wheel]] = {}
     for wheel in wheels:
@@ -106,7 +106,7 @@ def fitting(wheels: Sequence[Wheel]) -> list[Wheel]:
 
 
 def _rank(wheel: Wheel) -> int | None:
-    """Return how well a wheel fits, 0 being best; None: not at all."""
+    """Return how well a wheel fits, 0 is best; None if it does not fit."""
     platforms = wheel.name.removesuffix(".whl").rpartition("-")[2].split(".")
     if any(name.endswith(f"_{platform.machine()}") for name in platforms):
         return 0

@@ -1,4 +1,4 @@
-"""Runs a program and removes secrets from its output before that reaches a file or the store."""
+"""Runs a program and removes secrets from its output before the output reaches a file or the store."""
 
 import fcntl
 import os
@@ -14,19 +14,19 @@ from everspot_train import masking
 MASK = masking.MASK.encode()
 _CHUNK = 64 * 1024
 _OUTLIVED = b"\neverspot: the program is over, and a child of it is not: what it prints from here on is not kept\n"
-_LOOK_SECONDS = 0.2  # between two looks whether a silent program has ended
+_LOOK_SECONDS = 0.2  # between two checks whether a program without output has ended
 
 
 class Scrubber:
-    """Replaces secrets in a stream of bytes, even if they are cut across pieces. It holds back only bytes that may be
-    the beginning of a secret."""
+    """Replaces secrets in a stream of bytes, even if they are cut across pieces. Only bytes that may be the beginning
+    of a secret are held back."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = sorted((form.encode() for form in masking.secret_forms(secrets)), key=len, reverse=True)
         self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Add bytes, and return those that can be passed on now."""
+        """Add bytes, and return the bytes that can be passed on now."""
         out, self._pending = self._scrubbed(self._pending + data, last=False)
         return out
 

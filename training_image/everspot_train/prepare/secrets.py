@@ -22,11 +22,11 @@ _LONGEST = 120 * 1024  # bytes: Linux takes 128 KiB for one variable
 
 
 def read_secrets(references: Mapping[str, str], cloud: str, region: str, url: str | None = None) -> dict[str, str]:
-    """Return the values by variable. Without references nothing is asked for. `url`: of the agent; None: the values are
-    read from the cloud, whose client is not loaded otherwise.
+    """Return the values of secrets by variable. `url`: of the agent; None: read them from the cloud, whose client is
+    loaded only then.
 
     Raises:
-        NotReady: for the first that cannot be read. It has the name, and never a value.
+        NotReady: if a secret cannot be read. The message has its name, and never a value.
     """
     if not references:
         return {}

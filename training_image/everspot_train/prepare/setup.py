@@ -13,7 +13,7 @@ def run_setup(commands: Sequence[str], environment: Mapping[str, str], secrets: 
     """Run each command in the current folder. Its output goes to the job's log, without the secrets.
 
     Raises:
-        NotReady: for the first that fails.
+        NotReady: if a command fails.
     """
     for command in commands:
         sys.stdout.write(f"everspot: setup: {command}\n")

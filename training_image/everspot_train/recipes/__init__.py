@@ -1,1 +1,1 @@
-"""Training programs that come with Everspot; a job names one as `recipe` instead of bringing code."""
+"""The built-in training programs, which a job selects by `recipe` instead of `code`."""

@@ -1,4 +1,4 @@
-"""Chooses the batch size of a recipe: the one that is asked for, or the largest that fits the memory."""
+"""Chooses the batch size of a recipe: the requested one, or the largest that fits the memory."""
 
 from collections.abc import Callable
 
@@ -9,17 +9,17 @@ from everspot_train.recipes.parameters import BadParameters
 from everspot_train.trainer import Run
 
 BatchLoss = Callable[[torch.nn.Module, int], torch.Tensor]
-"""Computes the loss of a model on so many samples, made up on the device."""
+"""Computes the loss of a model on a number of synthetic samples, made on the device."""
 
 
 class TrialStep:
-    """A training step on a separate model, whose memory for a batch is measured."""
+    """A training step on a separate model, for measuring the memory of a batch."""
 
     def __init__(self, run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimizer, loss: BatchLoss) -> None:
         self._run, self._model, self._optimizer, self._loss = run, model, optimizer, loss
 
     def __call__(self, batch_size: int) -> None:
-        """Make one step with so many samples."""
+        """Make one step with `batch_size` samples."""
         with self._run.autocast():
             loss = self._loss(self._model, batch_size)
         loss.backward()
@@ -28,10 +28,10 @@ class TrialStep:
 
 
 def choose_batch_size(p: RecipeParameters, run: Run, make_trial: Callable[[], TrialStep]) -> int:
-    """Return the samples per batch and process. The run accumulates as many as make up the global batch.
+    """Return the samples per batch and process. The run accumulates batches up to the global batch.
 
     Args:
-        make_trial: makes the step whose memory is measured, if that is needed.
+        make_trial: makes the step for measurements; called only if they are needed.
 
     Raises:
         BadParameters: if the processes cannot share the global batch evenly.

@@ -1,4 +1,4 @@
-"""Runs a recipe as a program: reads its parameters from the job and the command line, and names what is wrong."""
+"""Runs a recipe as a program: reads its parameters from the job and the command line, and reports errors."""
 
 import json
 import logging
@@ -17,15 +17,15 @@ log = logging.getLogger("everspot.recipe")
 def run_recipe(
     kind: type[ParametersT], train: Callable[[ParametersT], float], arguments: Sequence[str] | None = None
 ) -> int:
-    """Train with the parameters of the job and of the arguments, by default the command line's. Returns 0, or 2 for bad
-    parameters or data, or 1 if the run could not go on."""
+    """Train with the parameters of the job and of the arguments, by default the command line's. Return the exit code:
+    0, 2 for bad parameters or data, or 1 if the run failed."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     words = sys.argv[1:] if arguments is None else arguments
     try:
         train(read_parameters(kind, parameters_of_job() | parse_arguments(words)))
     except BadParameters as error:
         log.error("%s", error)
-        if rundir := RunDir.from_environment():  # the run was not even opened, so nobody has told the agent why
+        if rundir := RunDir.from_environment():  # the run was not opened, so the agent does not know the error yet
             rundir.write(Status(phase=TrainingPhase.FAILED, message=str(error)))
         return 2
     except BadDataset as error:
@@ -38,7 +38,7 @@ def run_recipe(
 
 
 def parse_arguments(arguments: Sequence[str]) -> dict[str, Any]:
-    """`name=value` words as parameters; values are read as JSON where they are JSON, as text otherwise.
+    """Parse `name=value` words as parameters. A value is parsed as JSON; other values are text.
 
     Raises:
         BadParameters: if a word has no `=`.
@@ -56,7 +56,7 @@ def parse_arguments(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def parameters_of_job() -> dict[str, Any]:
-    """Return the parameters of this process's job; none without an agent."""
+    """Return the parameters of this process's job; empty without an agent."""
     rundir = RunDir.from_environment()
     context = rundir.read(RunContext) if rundir else None
     return dict(context.submission.spec.parameters) if context else {}

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 BYTES = 256
-"""The vocabulary: every value of a byte."""
+"""The size of the vocabulary, all values of a byte."""
 _DEVIATION = 0.02  # of initial weights, as in GPT-2
 
 
@@ -50,7 +50,7 @@ class Gpt(nn.Module):
         self.apply(_initialize)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits of the next byte at each place of sequences of shape (n, length)."""
+        """Return the logits of the next byte at each position of sequences of shape (n, length)."""
         x = self.bytes(x) + self.positions(torch.arange(x.shape[1], device=x.device))
         for block in self.blocks:
             x = block(x)

@@ -29,9 +29,9 @@ def train(p: ImageClassification) -> float:
     """Train with the parameters, under an agent if there is one. Returns the accuracy on the test images, 0 to 1.
 
     Raises:
-        BadDataset: if the images cannot be had.
+        BadDataset: if the images cannot be loaded.
         BadParameters: if the processes cannot share the global batch evenly.
-        TrainerError: if the run cannot go on.
+        TrainerError: if the run fails.
     """
     with Run.open(seed=p.seed, accumulation=p.accumulation, clip_norm=p.clip) as run:
         images = load_images(p.data, p.limit_train)
@@ -66,7 +66,7 @@ def train(p: ImageClassification) -> float:
 
 
 def make_trial(p: ImageClassification, images: Images, run: Run) -> TrialStep:
-    """Make the step whose memory is measured: on a separate network and separate images."""
+    """Make the step for memory measurements, with a separate network and separate images."""
     layout = layout_for(run.device)
     net = run.prepare_alone(ResNet(images.classes, p.width, p.stages, p.dropout), channels_last=True)
 
@@ -78,7 +78,7 @@ def make_trial(p: ImageClassification, images: Images, run: Run) -> TrialStep:
 
 
 def make_optimizer(model: torch.nn.Module, p: ImageClassification) -> torch.optim.Optimizer:
-    """SGD with momentum."""
+    """Return SGD with momentum."""
     return torch.optim.SGD(
         model.parameters(),
         lr=p.learning_rate,
@@ -107,7 +107,7 @@ class Scale:
         self.mean, self.deviation = float(sample.mean()), float(sample.std())
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Images as input of the net."""
+        """Return images as inputs of the net."""
         return ((x.float() - self.mean) / self.deviation).contiguous(memory_format=self._layout)
 
 
@@ -123,7 +123,7 @@ def evaluate(net: torch.nn.Module, images: Images, scale: Scale, run: Run) -> fl
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the recipe; 0, or 2 for bad parameters or data, or 1 if the run could not go on."""
+    """Run the recipe. Return 0, 2 for bad parameters or data, or 1 if the run failed."""
     return run_recipe(ImageClassification, train, arguments)
 
 

@@ -1,4 +1,5 @@
-"""Loads images with labels into memory: IDX files as of MNIST and its relatives, and synthetic ones for tests."""
+"""Loads images with labels into memory: IDX files, as used by MNIST and similar datasets, and synthetic images for
+tests."""
 
 import gzip
 import hashlib
@@ -29,16 +30,16 @@ FASHION_MNIST_SHA256 = {
     "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
     "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
-"""SHA-256 of the official files, unpacked, because their compression differs between sources."""
+"""SHA-256 of the official unpacked files. Their compression differs between sources."""
 
 
 class BadDataset(Exception):
-    """Data that is missing, or is not as expected."""
+    """Missing or invalid data."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """`x`: uint8, (n, 1, height, width). `y`: int64, (n). Test images apart."""
+    """Images and labels for training and test. `x`: uint8, (n, 1, height, width). `y`: int64, (n)."""
 
     x: torch.Tensor
     y: torch.Tensor
@@ -55,7 +56,7 @@ def parse_idx(content: bytes, name: str) -> torch.Tensor:
     """Return an IDX file of unsigned bytes as a tensor.
 
     Raises:
-        BadDataset: naming `name`, if it is something else or its size does not fit its header.
+        BadDataset: if it is another format or its size does not fit its header. The message contains `name`.
     """
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTES or content[3] == 0:
         raise BadDataset(
@@ -72,7 +73,7 @@ def parse_idx(content: bytes, name: str) -> torch.Tensor:
 
 
 def find_folder(data: str) -> Path:
-    """Return the folder with the files: the given one, the one in EVERSPOT_DATA, or the subfolder of Debian's package.
+    """Return the folder with the files: `data`, its folder in EVERSPOT_DATA, or the subfolder of Debian's package.
 
     Raises:
         BadDataset: listing every place that was searched.
@@ -129,7 +130,7 @@ def _read(folder: Path, name: str, official: bool) -> torch.Tensor:
 
 
 def _synthetic(count: int) -> Images:
-    """Bright bars at ten heights in noise, which a net learns within seconds."""
+    """Return images of bright bars at ten heights in noise, which a net learns within seconds."""
     source = np.random.default_rng(0)
 
     def some(number: int) -> tuple[torch.Tensor, torch.Tensor]:

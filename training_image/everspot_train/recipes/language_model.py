@@ -29,9 +29,9 @@ def train(p: LanguageModel) -> float:
     """Train with the parameters, under an agent if there is one. Returns the loss on the test text, nats per byte.
 
     Raises:
-        BadDataset: if the text cannot be had.
+        BadDataset: if the text cannot be loaded.
         BadParameters: if the processes cannot share the global batch evenly.
-        TrainerError: if the run cannot go on.
+        TrainerError: if the run fails.
     """
     with Run.open(seed=p.seed, accumulation=p.accumulation, clip_norm=p.clip) as run:
         sequences = load_sequences(p.data, p.context, p.limit_train)
@@ -54,7 +54,7 @@ def train(p: LanguageModel) -> float:
                 progress.step(run)
         test_loss = evaluate(net, sequences.test, run)
         run.log(test_loss=test_loss)
-        weights = whole_state(net)  # of sharded weights every rank has a part
+        weights = whole_state(net)  # all ranks call it, because each has a shard of sharded weights
         if run.rank == 0:
             log.info("step %d of %d: test loss %.4f nats per byte", run.steps_done, total, test_loss)
             leave(weights, {"test_loss": test_loss, "steps": run.steps_done, "parameters": p.model_dump()})
@@ -62,12 +62,12 @@ def train(p: LanguageModel) -> float:
 
 
 def make_network(p: LanguageModel) -> Gpt:
-    """Return the network with these parameters, before it is prepared."""
+    """Return the network with these parameters, not yet prepared by the run."""
     return Gpt(p.context, p.width, p.layers, p.heads, p.dropout)
 
 
 def make_optimizer(model: torch.nn.Module, p: LanguageModel) -> torch.optim.Optimizer:
-    """AdamW, which shrinks matrices and leaves out biases and norms."""
+    """Return AdamW with weight decay on matrices, and without it on biases and norms."""
     matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": p.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
@@ -75,13 +75,14 @@ def make_optimizer(model: torch.nn.Module, p: LanguageModel) -> torch.optim.Opti
 
 
 def next_byte_loss(model: torch.nn.Module, text: torch.Tensor) -> torch.Tensor:
-    """Mean loss of the next byte at each place of sequences of shape (n, context + 1), nats per byte."""
+    """Return the mean loss of the next byte over all positions of sequences of shape (n, context + 1), nats per
+    byte."""
     logits = model(text[:, :-1])
     return cross_entropy(logits.reshape(-1, BYTES), text[:, 1:].reshape(-1))
 
 
 def make_trial(p: LanguageModel, run: Run) -> TrialStep:
-    """Make the step whose memory is measured: on a separate network, which is not sharded."""
+    """Make the step for memory measurements, with a separate network, which is not sharded."""
     net = run.prepare_alone(make_network(p), activation_checkpointing=p.activation_checkpointing)
 
     def loss(model: torch.nn.Module, batch_size: int) -> torch.Tensor:
@@ -91,7 +92,8 @@ def make_trial(p: LanguageModel, run: Run) -> TrialStep:
 
 
 def evaluate(net: torch.nn.Module, test: torch.Tensor, run: Run) -> float:
-    """Return the loss on the test text, nats per byte. All ranks call it, since each has a part of sharded weights."""
+    """Return the loss on the test text, nats per byte. All ranks must call it, because each has a shard of sharded
+    weights."""
     net.eval()
     total = 0.0
     with torch.no_grad(), run.autocast():
@@ -102,7 +104,7 @@ def evaluate(net: torch.nn.Module, test: torch.Tensor, run: Run) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the recipe; 0, or 2 for bad parameters or data, or 1 if the run could not go on."""
+    """Run the recipe. Return 0, 2 for bad parameters or data, or 1 if the run failed."""
     return run_recipe(LanguageModel, train, arguments)
 
 

@@ -1,4 +1,4 @@
-"""Reads the parameters of a recipe. One error names all that is wrong. torch is not imported here."""
+"""Reads the parameters of a recipe. One error reports all problems. This module does not import torch."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -16,11 +16,11 @@ ParametersT = TypeVar("ParametersT", bound=Frozen)
 
 
 class BadParameters(Exception):
-    """One or more parameters are wrong; the message names every one."""
+    """One or more parameters are wrong. The message names all of them."""
 
 
 def read_parameters(kind: type[ParametersT], values: Mapping[str, Any]) -> ParametersT:
-    """`values` as parameters of this kind.
+    """Parse `values` as parameters of this kind.
 
     Raises:
         BadParameters: naming every field that is unknown or has a bad value.

@@ -1,4 +1,4 @@
-"""Writes a recipe's log lines while it trains, and its files when it is done."""
+"""Writes a recipe's log lines during training, and its files at the end."""
 
 import json
 import logging
@@ -14,18 +14,18 @@ from everspot_train.rundir import OUTPUT_DIR_VARIABLE
 from everspot_train.trainer import Run
 
 EVERY = 10.0
-"""Real seconds between two lines of the log. The loss is read from the device only then."""
+"""Real seconds between two lines of the log. The loss is read from the device only for a line."""
 
 log = logging.getLogger("everspot.recipe")
 
 
 class ProgressLog:
-    """Log lines of the first rank for people who follow a job: the first step, then one every `EVERY` seconds.
+    """The log lines of the first rank: one for the first step, then one every `EVERY` seconds.
 
     Args:
         total: steps of the whole run.
         samples: per step, of all processes together.
-        clock: seconds that only grow.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, total: int, samples: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,7 +34,7 @@ class ProgressLog:
         self._logged_step = 0
 
     def step(self, run: Run) -> None:
-        """Note that a step is done. Cheap: most calls only look at the clock."""
+        """Record that a step is done. Most calls only read the clock."""
         if run.rank != 0:
             return
         now = self._clock()
@@ -55,14 +55,14 @@ class ProgressLog:
 
 
 def whole_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the state_dict on the processor. Sharded weights are put together, for which all ranks call this."""
+    """Return the state_dict on the processor. All ranks must call it, because sharded weights are gathered."""
     state = {name: value.detach() for name, value in model.state_dict().items()}
     return {name: (v.full_tensor() if hasattr(v, "full_tensor") else v).cpu() for name, v in state.items()}
 
 
 def leave(weights: Mapping[str, torch.Tensor], metrics: Mapping[str, Any]) -> Path | None:
-    """Write `metrics.json` and the weights (`model.pt`) to the folder that the agent keeps. Returns that folder; None
-    without an agent, when nothing is written."""
+    """Write `metrics.json` and the weights (`model.pt`) to the folder of outputs. Return the folder; without an agent
+    write nothing and return None."""
     output_dir = os.environ.get(OUTPUT_DIR_VARIABLE)
     if not output_dir:
         return None

@@ -18,7 +18,7 @@ class Block(nn.Module):
             self.around = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the block's output; half as high and wide if the stride is 2."""
+        """Return the block's output, half as high and wide if the stride is 2."""
         y = torch.relu(self.first_norm(self.first(x)))
         return torch.relu(self.second_norm(self.second(y)) + self.around(x))
 
@@ -45,6 +45,6 @@ class ResNet(nn.Module):
         self.answer = nn.Linear(width << stages, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits for images of shape (n, 1, height, width)."""
+        """Return logits for images of shape (n, 1, height, width)."""
         logits: torch.Tensor = self.answer(self.dropout(self.features(x).mean((2, 3))))
         return logits

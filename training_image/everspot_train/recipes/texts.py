@@ -1,4 +1,4 @@
-"""Loads text as sequences of bytes: the documentation that comes with Python, or files of one's own."""
+"""Loads text as sequences of bytes: Python's documentation, or the user's files."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,12 +10,12 @@ import torch
 from everspot_train.recipes.images import BadDataset
 
 PYTHON_DOCS = "python-docs"
-_TEST_SHARE = 10  # one sequence in so many is for the test
+_TEST_SHARE = 10  # one of this many sequences is for the test
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences of `context + 1` bytes, of which each but the first is to be predicted: uint8, (n, context + 1)."""
+    """Sequences of `context + 1` bytes, uint8, (n, context + 1). Every byte but the first is a target."""
 
     train: torch.Tensor
     test: torch.Tensor
@@ -25,11 +25,11 @@ def load_sequences(data: str, context: int, limit: int | None = None) -> Sequenc
     """Return the sequences of the text that `data` names: `python-docs`, a file, or a folder of .txt files.
 
     Args:
-        context: bytes that are seen of a sequence.
+        context: the bytes of a sequence that the model sees.
         limit: use this many training sequences only.
 
     Raises:
-        BadDataset: if there is no such text, or too little of it.
+        BadDataset: if the text does not exist, or is too short.
     """
     text = _read_python_docs() if data == PYTHON_DOCS else _read_files(Path(data))
     count = (len(text) - 1) // context
@@ -43,7 +43,7 @@ def load_sequences(data: str, context: int, limit: int | None = None) -> Sequenc
 
 
 def _read_python_docs() -> bytes:
-    """Return the language reference that comes with Python for `help()`, in one order: about 466 kB."""
+    """Return Python's language reference, which is installed for `help()`, in a fixed order: about 466 kB."""
     try:
         topics = import_module("pydoc_data.topics").topics
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""Rehearses a job on this machine: undisturbed, and interrupted at several places, with the real agent and trainer."""
+"""Rehearses a job on this machine with the real agent and trainer: undisturbed, and interrupted at several places."""

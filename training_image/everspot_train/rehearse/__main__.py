@@ -2,7 +2,7 @@
 
 The request is one JSON object: `job` (a submission, as text), `code` (its folder, or null), `steps` (or null),
 `seconds` (the longest time of one run), and `places` (names, to rehearse only these). Each line on standard output is
-one JSON object: `{"doing", "run", "of"}` while it works, and at last `{"answer"}`.
+one JSON object: `{"doing", "run", "of"}` during the rehearsal, and finally `{"answer"}`.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that programs inherit: this one without the variables of another run."""
+    """Return the environment that programs inherit: this process's, without the variables of another run."""
     return {name: value for name, value in environ.items() if name not in _NOT_INHERITED} | {MIN_FREE_VARIABLE: "1"}
 
 

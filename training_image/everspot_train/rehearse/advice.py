@@ -1,4 +1,4 @@
-"""Says in one or two sentences how to make a run exact, from the first difference and the variables that were not
+"""Writes one or two sentences on how to make a run exact, by the first difference and the variables that were not
 restored."""
 
 import re
@@ -14,7 +14,7 @@ _GENERATOR = (
     "the global generators of python, numpy or torch, or track an object with its state (run.track(rng=…))"
 )
 _WEIGHTS = (
-    "{names} is not tracked, so each resume begins it anew: pass a module by name, such as run.track(ema=…), and keep "
+    "{names} is not tracked, so each resume resets it: pass a module by name, such as run.track(ema=…), and keep "
     "a tensor as a buffer of a tracked module"
 )
 _NUMBER = (
@@ -46,14 +46,14 @@ def advise(difference: FirstDifference, variables: Sequence[Variable], loader: d
 
 
 def of_leftover(name: str, expected: str, actual: str) -> str:
-    """Return the sentence for a variable that is not restored, without an effect so far."""
+    """Return the sentence for a variable that is not restored but has had no effect."""
     return _of_variables([(name, expected, actual)])
 
 
 def of_undisturbed(difference: FirstDifference) -> str:
     """Return the sentence for a script whose undisturbed runs differ from each other."""
     if difference.kind == "step":
-        return "two undisturbed runs make another number of steps: does the time or a random number end the loop?"
+        return "two undisturbed runs make different numbers of steps: does the time or a random number end the loop?"
     if difference.first and difference.step == 0 and difference.kind == "weight":
         return "the first weights differ: seed the generators before the model is made, as Run.open(seed=…) does"
     if difference.kind == "batch":
@@ -68,13 +68,13 @@ def of_undisturbed(difference: FirstDifference) -> str:
 
 
 def readable(text: str) -> str:
-    """Return the text of a value without its kind; of a tensor of one number, the number."""
+    """Return the text of a value without its kind; for a tensor of one number only the number."""
     plain = text.partition("|")[2] or text
     return re.sub(r"^[a-z0-9]+\[\]:|^nan:(?=nan)", "", plain)
 
 
 def _likely(variables: Sequence[Variable]) -> list[Variable]:
-    """Return the variables that most likely explain a difference: generators, otherwise models, otherwise the rest."""
+    """Return the variables that most likely explain a difference: generators, otherwise models, otherwise all."""
     for prefix in ("generator|", "weights|"):
         chosen = [variable for variable in variables if variable[1].startswith(prefix)]
         if chosen:
@@ -95,7 +95,7 @@ def _of_variables(variables: Sequence[Variable]) -> str:
 def _of_step(difference: FirstDifference) -> str:
     if difference.actual == "from step 0":
         return "the resumed run begins from zero: call run.track before run.batches, and do not leave the loop's `with`"
-    return "the resumed run makes other steps: pass run.batches the same total_steps in each attempt"
+    return "the resumed run makes a different number of steps: pass run.batches the same total_steps in each attempt"
 
 
 def _of_restored(difference: FirstDifference, variables: Sequence[Variable]) -> tuple[list[str], str]:
@@ -107,8 +107,8 @@ def _of_restored(difference: FirstDifference, variables: Sequence[Variable]) -> 
         )
     if difference.kind == "frozen":
         return [], (
-            "other parameters are frozen than before the interruption: decide by run.steps_done, after run.restore() "
-            "and at each step, what is frozen"
+            "other parameters are frozen than before the interruption: after run.restore() and at each step, decide "
+            "by run.steps_done which ones to freeze"
         )
     if dtypes[0] != dtypes[1] and "[" in difference.expected and "[" in difference.actual:
         return [], (
@@ -120,8 +120,8 @@ def _of_restored(difference: FirstDifference, variables: Sequence[Variable]) -> 
     chosen = _likely(variables)
     piece = difference.name.partition("/")[0]
     return [name for name, _, _ in chosen], (
-        f"the restored {piece} differs from the saved one: does its load_state_dict take everything that state_dict "
-        "returns, and does nothing change it between run.restore() and the first batch?"
+        f"the restored {piece} differs from the saved one: does its load_state_dict use everything that state_dict "
+        "returns, and does nothing change the state between run.restore() and the first batch?"
     )
 
 
@@ -139,8 +139,8 @@ def _of_batch(difference: FirstDifference, loader: dict[str, Any]) -> str:
             "(numpy.random.default_rng([seed, index]))"
         )
     return (
-        "the samples are the same and their content is not: what in the data set depends on more than the index, "
-        "such as a cache or an order of its own?"
+        "the samples are the same, but their content differs: does the data set depend on more than the index, "
+        "such as a cache or its own order?"
     )
 
 
@@ -153,7 +153,7 @@ def _of_hidden(difference: FirstDifference) -> str:
         and reference is not None
         and before.random != reference.random
     ):
-        return "random numbers are drawn between the resume and the first step: draw them from a generator of their own"
+        return "random numbers are drawn between the resume and the first step: draw them from a separate generator"
     if difference.boundary is not None and difference.reference is not None and not difference.end:
         other = [
             n for n, text in difference.boundary.random.items() if difference.reference.random.get(n, text) != text
@@ -162,7 +162,7 @@ def _of_hidden(difference: FirstDifference) -> str:
             return (
                 f"from this step on the global random numbers of {', '.join(other)} are others: a loader without a "
                 "generator of its own, or code that runs only after a resume, has drawn from them. A second loader "
-                "that the loop reads by next() begins anew with each resume: draw its samples by run.steps_done"
+                "that the loop reads by next() starts again with each resume: draw its samples by run.steps_done"
             )
     if difference.end:
         return "code after the loop depends on something that is not restored: compute it from the tracked state"

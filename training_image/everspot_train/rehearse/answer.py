@@ -22,11 +22,11 @@ class Difference:
         kind: `batch`, `loss`, `weight`, `buffer`, `optimizer`, `state`, `random`, `metric`, `variable`, `file`, `log`,
             `step` (resumed at another step than it should have) or `error`.
         name: of the weight, variable, file …; empty for a batch or a loss.
-        step: optimizer step after which it was seen; None for files.
-        rank: the process that saw it.
+        step: the optimizer step after which it was found; None for files.
+        rank: the process in which it was found.
         expected: the text of the value in the undisturbed run.
         actual: the text of the value in the interrupted run.
-        cause: variables that were not restored, if that explains it.
+        cause: variables that were not restored, if they explain the difference.
         fix: what to do, in one or two sentences.
     """
 
@@ -42,7 +42,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class PlaceResult:
-    """The result of one place of interruption. `message`: why it was not reached, or how the program failed."""
+    """The result for one place of interruption. `message`: why it was not reached, or how the program failed."""
 
     place: str
     verdict: RehearsalVerdict
@@ -53,7 +53,7 @@ class PlaceResult:
 
 @dataclass(frozen=True)
 class Leftover:
-    """A variable of the script that changes during training and is not restored, without an effect so far."""
+    """A variable of the script that changes during training and is not restored, but has had no effect."""
 
     name: str
     expected: str
@@ -70,12 +70,12 @@ class Answer:
         library: whether the program uses the trainer library.
         steps: optimizer steps of each run; None without the library.
         processes: processes of each run.
-        undisturbed: the first difference between two runs without an interruption; None if they are equal.
+        undisturbed: the first difference between two undisturbed runs; None if they are equal.
         places: the results by place.
         leftovers: variables that are not restored.
-        ignored: what was not compared, because two undisturbed runs differ in it.
+        ignored: the parts that were not compared, because two undisturbed runs differ in them.
         message: why the rehearsal failed.
-        output: the end of what the program printed, if it failed.
+        output: the end of the program's output, if it failed.
     """
 
     verdict: RehearsalVerdict
@@ -90,5 +90,5 @@ class Answer:
     output: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the result as plain values."""
         return asdict(self)

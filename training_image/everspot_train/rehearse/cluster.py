@@ -1,4 +1,4 @@
-"""A cluster in a folder of this machine, whose instances are real agents that live for one attempt each."""
+"""A cluster in a folder of this machine. Its instances are real agents, each for one attempt."""
 
 import threading
 import time
@@ -29,9 +29,9 @@ from everspot_train.agent.watch import NoticeWatcher
 from everspot_train.agent.work_folders import WORK_VARIABLE
 
 NOTICE = timedelta(minutes=2)
-"""The time between a notice and the end of the instance, as the shortest of most clouds."""
+"""The time between a notice and the end of the instance, as on AWS."""
 LIMITS = Limits(
-    lease_ttl=timedelta(minutes=10),  # a laptop may be busy, and nobody else wants the job
+    lease_ttl=timedelta(minutes=10),  # a laptop may be busy, and there is no other instance
     beat_every=timedelta(seconds=10),
     poll_every=timedelta(seconds=0.2),
     notice_poll=timedelta(seconds=0.2),
@@ -43,11 +43,11 @@ _JOIN_SECONDS = 60.0
 
 
 class RehearsalError(Exception):
-    """The rehearsal itself cannot go on; the message says why."""
+    """The rehearsal itself failed. The message has the reason."""
 
 
 class NoticeMetadata(FolderMetadata):
-    """The metadata service of an instance that is interrupted when the rehearsal says so."""
+    """The metadata service of an instance, with interruptions on the rehearsal's command."""
 
     def __init__(self, manifest_file: Path, identity: Identity) -> None:
         super().__init__(manifest_file, identity)
@@ -55,18 +55,17 @@ class NoticeMetadata(FolderMetadata):
         self.recommended_at: datetime | None = None
 
     def interruption(self) -> datetime | None:
-        """Return the moment at which the instance is taken away, once it is announced."""
+        """Return the announced time of the interruption, or None."""
         return self.interrupted_at
 
     def rebalance(self) -> datetime | None:
-        """Return the moment of the recommendation to be ready, once there is one."""
+        """Return the time of the rebalance recommendation, or None."""
         return self.recommended_at
 
 
 @dataclass(frozen=True)
 class InstanceParts:
-    """The common parts of all instances of a cluster: the store, the manifest's file, the hardware, and the
-    environment."""
+    """The common parts of a cluster's instances: the store, the manifest's file, the hardware, and the environment."""
 
     store: Store
     manifest: Manifest
@@ -117,15 +116,15 @@ class Instance:
         self._thread.start()
 
     def notify(self) -> None:
-        """Announce the end of this instance."""
+        """Announce the interruption of this instance."""
         self._metadata.interrupted_at = self._clock.now() + NOTICE
 
     def recommend(self) -> None:
-        """Recommend to be ready to leave, upon which the trainer checkpoints and goes on."""
+        """Send a rebalance recommendation, at which the trainer checkpoints and continues."""
         self._metadata.recommended_at = self._clock.now()
 
     def end(self) -> None:
-        """Take the instance away immediately: its processes are killed, and nothing more is written for its job.
+        """End the instance immediately: kill its processes, and write nothing more for its job.
 
         Raises:
             RehearsalError: if the agent does not end, or has failed.
@@ -153,9 +152,9 @@ class RehearsalCluster:
     """A cluster of one instance at a time.
 
     Args:
-        root: an empty folder for everything. Its path should be short, because sockets lie below it.
-        hardware: what jobs get.
-        environ: what their programs inherit.
+        root: an empty folder for everything. Its path should be short, because it contains sockets.
+        hardware: the hardware of the instances.
+        environ: the environment that programs inherit.
     """
 
     def __init__(self, root: Path, hardware: Hardware, environ: Mapping[str, str]) -> None:
@@ -201,8 +200,8 @@ class RehearsalCluster:
     def wait(
         self, instance: Instance, job_id: str, limit: timedelta, act: Callable[[], bool] | None = None
     ) -> JobRecord | None:
-        """Wait until the job has left its instance. Returns its record, or None if `act`, which is called all the time,
-        returned True before.
+        """Wait until the job has left its instance, and call `act` repeatedly. Returns the job's record, or None if
+        `act` returned True first.
 
         Raises:
             TimeoutError: if that takes longer than `limit`.
@@ -222,7 +221,7 @@ class RehearsalCluster:
             time.sleep(_LOOK_EVERY)
 
     def expire(self, job_id: str) -> None:
-        """Take the job from an instance that is gone, as the scheduler does when the lease is over."""
+        """Expire the lease of an instance that is gone, as the scheduler does."""
         document = self.store.records.get(job_id)
         if document is not None and document.value.state in (JobState.ASSIGNED, JobState.RUNNING):
             self.store.records.replace(job_id, document, transitions.expire(document.value, self._clock.now()))
@@ -233,20 +232,20 @@ class RehearsalCluster:
         return head.value.checkpoints[0].step if head is not None and head.value.checkpoints else None
 
     def fetch_outputs(self, job_id: str, folder: Path) -> None:
-        """Fetch the files that the job has left in `outputs/`, as its author would, into a folder of this name."""
+        """Fetch the files of the job's `outputs/` into a subfolder of this name, as a user would."""
         outputs = self.store.outputs(job_id)
         (folder / "outputs").mkdir(parents=True, exist_ok=True)
         for output in outputs.list():
             outputs.fetch(output, folder / "outputs")
 
     def fetch_checkpoint(self, job_id: str, folder: Path) -> None:
-        """Put the newest checkpoint of a plain program into a folder, as the agent does for its next attempt."""
+        """Restore the newest checkpoint of a plain program into a folder, as the agent does for the next attempt."""
         scratch = self.root / "scratch" / job_id
         checkpoints = self.store.checkpoints(job_id)
         FolderCheckpoints(checkpoints, folder, scratch, None, 2, lambda kind, **data: None, self._clock).restore()
 
     def why_not_kept(self, job_id: str) -> str:
-        """Return the agent's reason for files of `checkpoints/` that it did not keep; empty if it gave none."""
+        """Return the agent's reason for files of `checkpoints/` that it did not publish; empty without such files."""
         kinds = (EventKind.SKIPPED, EventKind.NOT_CHECKPOINTED)
         reasons = [str(e.data.get("reason", "")) for e in self.store.events(job_id) if e.kind in kinds]
         return next((reason for reason in reversed(reasons) if reason), "")

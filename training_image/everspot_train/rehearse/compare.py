@@ -7,7 +7,7 @@ from everspot_train.rehearse.library import Played, RehearsedAttempt
 from everspot_train.rehearse.records import Boundary, Record
 
 _SECOND_RANK = ("metric", "random")
-"""Kinds whose difference does not change the training. They count only if nothing else differs."""
+"""Kinds of differences without an effect on the training. They count only if nothing else differs."""
 
 
 @dataclass(frozen=True)
@@ -15,11 +15,11 @@ class FirstDifference:
     """One difference.
 
     Attributes:
-        first: whether it was there before the first step of its attempt, so that it comes from the restored state.
-        end: whether it was seen after the loop.
-        previous: the boundary before it in its attempt; None if there is none.
+        first: whether it existed before the first step of its attempt, so that it comes from the restored state.
+        end: whether it was found after the loop.
+        previous: the boundary before it in its attempt, or None.
         reference: the boundary of the undisturbed run at this step.
-        boundary: the boundary at which it was seen.
+        boundary: the boundary at which it was found.
         start: the first boundary of its attempt.
         start_reference: the boundary of the undisturbed run where the attempt began.
     """
@@ -41,22 +41,22 @@ class FirstDifference:
 
 @dataclass
 class UnstableEntries:
-    """The differences between two undisturbed runs: by rank, kind and name, the first step of the difference."""
+    """The differences between two undisturbed runs: the first step of each difference, by rank, kind and name."""
 
     since: dict[tuple[int, str, str], int] = field(default_factory=dict)
 
     def has(self, rank: int, kind: str, name: str, step: int) -> bool:
-        """Return whether it must not be compared at this step."""
+        """Return whether an entry must not be compared at this step."""
         return self.since.get((rank, kind, name), step + 1) <= step
 
     def note(self, rank: int, kind: str, name: str, step: int) -> None:
-        """Note a difference."""
+        """Record a difference."""
         key = (rank, kind, name)
         self.since[key] = min(step, self.since.get(key, step))
 
     @property
     def names(self) -> list[str]:
-        """Kinds and names for people, without variables, which are too many."""
+        """The kinds and names of the differences, without variables, which are too many."""
         return sorted({f"{kind} {name}".strip() for _, kind, name in self.since if kind != "variable"})
 
 
@@ -70,7 +70,7 @@ def entry_kind(name: str) -> str:
 
 
 def list_entries(boundary: Boundary) -> Iterator[tuple[str, str, str]]:
-    """Yield kind, name and text of all that is compared at a boundary, in the order of cause and effect."""
+    """Yield kind, name and text of all compared entries of a boundary, in the order of cause and effect."""
     for place, text in enumerate(boundary.batches):
         yield "batch", str(place) if place else "", text
     for place, text in enumerate(boundary.losses):
@@ -89,7 +89,7 @@ def _entry_order(name: str) -> int:
 
 
 def unstable_between(first_run: Played, second_run: Played) -> tuple[UnstableEntries, FirstDifference | None]:
-    """Compare two undisturbed runs. Returns all that differs, and the first difference that matters."""
+    """Compare two undisturbed runs. Return all differences, and the first difference that affects the training."""
     unstable, first = UnstableEntries(), None
     for rank, record in sorted(first_run.attempts[0].records.items()):
         twin = second_run.attempts[0].records.get(rank)
@@ -187,7 +187,7 @@ def _short_of_steps(undisturbed: Played, interrupted: Played) -> FirstDifference
 def unrestored(difference: FirstDifference, unstable: UnstableEntries) -> list[tuple[str, str, str]]:
     """Return the variables that the attempt of a difference did not restore: name, expected and actual text.
 
-    They differ before its first step, so they are no consequence of the difference. If nothing was restored before,
+    They differ before the attempt's first step, so they are no consequence of the difference. If there are none,
     generators that differ after the step count.
     """
     names = _differing(difference.start_reference, difference.start, difference.rank, unstable)
@@ -225,7 +225,7 @@ def lost_variables(
     undisturbed: Played, interrupted: Played, unstable: UnstableEntries
 ) -> list[tuple[int, str, str, str]]:
     """Return the variables that change during training and differ after the first step of a resumed run: rank, name,
-    expected and actual text. Without a difference in the training itself they are what the script has lost."""
+    expected and actual text. Without a difference in the training itself they are the script's lost variables."""
     lost: list[tuple[int, str, str, str]] = []
     for rank, record in sorted(interrupted.attempts[-1].records.items()):
         reference = undisturbed.attempts[0].records.get(rank)

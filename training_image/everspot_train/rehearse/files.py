@@ -1,4 +1,4 @@
-"""Compares the files that two runs left: tensors by name where a file holds any, otherwise their bytes."""
+"""Compares the files of two runs: tensors by name if the format is known, otherwise bytes."""
 
 import importlib
 import json
@@ -24,13 +24,13 @@ class FileEntry:
 
 
 def list_files(folder: Path) -> dict[str, Path]:
-    """Return the files below a folder by their path in it. Links to files count as these files."""
+    """Return the files below a folder by their relative paths. Links to files count as files."""
     return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def differences_between(expected: Path, actual: Path) -> list[FileEntry]:
-    """Return all differences of two files; empty if they hold the same. Its name is empty where their bytes differ and
-    the format is not known."""
+    """Return all differences of two files. If the format is unknown and the bytes differ, the result is one entry with
+    an empty name."""
     if expected.stat().st_size == actual.stat().st_size and expected.read_bytes() == actual.read_bytes():
         return []
     expected_structure, actual_structure = read_structure(expected), read_structure(actual)
@@ -45,8 +45,7 @@ def differences_between(expected: Path, actual: Path) -> list[FileEntry]:
 
 
 class Trees:
-    """Compares the files that runs left with those of the first undisturbed run, without the files that differ in a
-    second one."""
+    """Compares the files of runs with those of the first undisturbed run, without files that differ in a second one."""
 
     def __init__(self, first: Path, second: Path) -> None:
         self._files = list_files(first)
@@ -56,13 +55,13 @@ class Trees:
             self.unstable.setdefault(path, set()).add(entry.name)
 
     def comparable(self) -> bool:
-        """Return whether there is a file of results in which the undisturbed runs agree, at least in part."""
+        """Return whether the undisturbed runs agree in a file of results, at least in part."""
         whole = FileEntry("", "", "")
         steady = [path for path in self._files if "" not in self.unstable.get(path, set())]
         return any(matters(path, whole) for path in steady)
 
     def differences(self, folder: Path) -> list[tuple[str, FileEntry]]:
-        """Return the differences by path, weights before optimizers before the rest."""
+        """Return the differences by path: weights first, then optimizers, then others."""
         other, entries_by_path = list_files(folder), []
         for path in sorted({*self._files, *other}, key=_rank):
             masked = self.unstable.get(path, set())
@@ -78,7 +77,7 @@ class Trees:
 
 
 def matters(path: str, entry: FileEntry) -> bool:
-    """Return whether a difference is one of results: weights and numbers, and not of logs or random states."""
+    """Return whether a difference concerns results (weights and numbers), and not logs or random states."""
     name = path.rpartition("/")[2].lower()
     if any(part in name for part in _LESSER):
         return False
@@ -97,7 +96,7 @@ def read_structure(path: Path) -> Flat | None:
     for reader in readers:
         try:
             flat = reader(path)
-        except Exception:  # not of this format, or damaged: then its bytes count
+        except Exception:  # another format, or damaged: compare bytes
             flat = None
         if flat is not None:
             return flat
@@ -125,7 +124,8 @@ def _harmless() -> list[Any]:
 
 
 def _safetensors(path: Path) -> Flat | None:
-    """Read the header, which names each tensor with its dtype, shape and place, as the format's specification says."""
+    """Parse the header, which lists each tensor with its dtype, shape and offsets (safetensors, format
+    specification)."""
     if path.suffix != ".safetensors":
         return None
     from everspot_train.trainer.digests import digest_bytes

@@ -18,7 +18,7 @@ _DURABLE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class RehearsedAttempt:
-    """The records of one attempt, by rank, and the step at which it should have begun."""
+    """The records of one attempt by rank. `expected_step`: the step at which it should have begun."""
 
     records: dict[int, Record]
     expected_step: int = 0
@@ -30,8 +30,8 @@ class Played:
 
     Attributes:
         failure: how the program failed; empty if it ended well.
-        output: the end of what it printed, if it failed.
-        folder: what it left: its folder `outputs/`.
+        output: the end of its output, if it failed.
+        folder: a copy of its folder `outputs/`.
     """
 
     attempts: list[RehearsedAttempt] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Played:
 
 
 class Player:
-    """Runs one job again and again.
+    """Runs one job repeatedly.
 
     Args:
         code: the folder of the program; None for a recipe.
@@ -54,7 +54,7 @@ class Player:
         self._attempts = 0
 
     def play(self, interruptions: list[PlannedInterruption], steps: int | None) -> Played:
-        """Run the job with these interruptions, one an attempt. `steps`: of each run; None leaves it to the trainer."""
+        """Run the job with these interruptions, one per attempt. `steps`: of each run; None: the trainer's default."""
         self._runs += 1
         job_id = f"r{self._runs}"
         self._cluster.submit(job_id, self._spec, self._code)
@@ -83,7 +83,7 @@ class Player:
         self._attempts += 1
         path = self._cluster.root / "records" / f"{self._attempts}.jsonl"
         Orders(steps, plan_pauses(interruption)).write(path)
-        # As on a real machine: the order of a set of texts differs from process to process.
+        # As on a real machine, the order of a set of texts differs between processes.
         environ = {REHEARSAL_VARIABLE: str(path), "PYTHONHASHSEED": str(self._attempts)}
         with self._cluster.instance(job_id, environ) as instance:
             follower = _Follower(self._cluster, instance, job_id, path)
@@ -100,7 +100,7 @@ class Player:
 
 
 def plan_pauses(interruption: PlannedInterruption | None) -> dict[str, str]:
-    """Return the steps after which the trainer waits, each with the event that it waits for."""
+    """Return the variable with the steps after which the trainer waits, each with the event that it waits for."""
     if interruption is None:
         return {}
     pauses = {} if interruption.checkpoint_at is None else {str(interruption.checkpoint_at): "checkpoint"}
@@ -109,7 +109,7 @@ def plan_pauses(interruption: PlannedInterruption | None) -> dict[str, str]:
 
 
 class _Follower:
-    """Follows the record of one attempt, and does the thing that the trainer waits for."""
+    """Follows the record of one attempt, and triggers the events that the trainer waits for."""
 
     def __init__(self, cluster: RehearsalCluster, instance: Instance, job_id: str, path: Path) -> None:
         self._cluster, self._instance, self._job_id, self._path = cluster, instance, job_id, path
@@ -119,7 +119,7 @@ class _Follower:
         self._death: float | None = None
 
     def look(self) -> bool:
-        """Act on new lines. Returns True when the machine is to die now."""
+        """Act on new lines. Returns True when the machine has to die now."""
         if self._death is not None:
             return self._is_durable()
         size = self._path.stat().st_size if self._path.exists() else 0

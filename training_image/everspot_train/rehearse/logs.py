@@ -1,4 +1,4 @@
-"""Compares the output of two runs: the numbers of lines that name a step."""
+"""Compares the output of two runs: the numbers in lines with a step."""
 
 import re
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ _ORDER = ("epoch", "step", "iter", "it", "update", "batch")
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line that names a step.
+    """A line with a step.
 
     Attributes:
         form: its text with `#` for each number.
-        key: what it calls the step, such as `epoch, batch`.
+        key: the words for the step, such as `epoch, batch`.
         position: the numbers of the key.
     """
 
@@ -30,7 +30,7 @@ class LogLine:
 
 
 def log_lines(text: str) -> list[LogLine]:
-    """Return the lines of a program's output that name a step and hold other numbers too."""
+    """Return the lines of a program's output with a step and other numbers."""
     parsed = []
     for line in re.split(r"[\r\n]+", text):
         places = {_key(match["key"]): float(match["value"]) for match in reversed(list(_POSITION.finditer(line)))}
@@ -48,12 +48,12 @@ def _key(text: str) -> str:
 
 
 def by_place(lines: Iterable[LogLine]) -> dict[tuple[str, tuple[float, ...]], tuple[str, ...]]:
-    """Return the numbers of each form at each position; the last ones count where a position comes twice."""
+    """Return the numbers of each form at each position. If a position is repeated, the last numbers count."""
     return {(line.form, line.position): line.numbers for line in lines}
 
 
 def unstable_numbers(expected: list[LogLine], actual: list[LogLine]) -> set[tuple[str, int]]:
-    """Return the numbers, by form and place in it, that differ between two undisturbed runs, such as times."""
+    """Return the numbers that differ between two undisturbed runs, such as times, by form and index."""
     by_expected_place, by_actual_place = by_place(expected), by_place(actual)
     return {
         (form, place)
@@ -81,12 +81,12 @@ def first_log_difference(
 
 
 def first_position(lines: list[LogLine], key: str) -> tuple[float, ...] | None:
-    """Return the lowest position that lines with this key name."""
+    """Return the lowest position of the lines with this key."""
     return min((line.position for line in lines if line.key == key), default=None)
 
 
 def usual_key(lines: list[LogLine]) -> str | None:
-    """Return the key that comes most often at different positions; None without lines."""
+    """Return the key with the most different positions; None without lines."""
     positions: dict[str, set[tuple[float, ...]]] = {}
     for line in lines:
         positions.setdefault(line.key, set()).add(line.position)

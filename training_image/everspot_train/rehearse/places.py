@@ -1,4 +1,4 @@
-"""Chooses the interruptions of a run, from the steps of an undisturbed run."""
+"""Chooses the interruptions of a run by the steps of an undisturbed run."""
 
 from dataclasses import dataclass, field
 
@@ -18,9 +18,9 @@ class PlannedInterruption:
     """One interruption.
 
     Attributes:
-        step: optimizer steps after which it comes; None: after the loop.
-        notice: whether it is announced, so that the trainer checkpoints; otherwise the machine is gone at once.
-        checkpoint_at: a step before it, after which the trainer checkpoints.
+        step: optimizer steps before the interruption; None: after the loop.
+        notice: whether it is announced, so that the trainer checkpoints; otherwise the machine disappears immediately.
+        checkpoint_at: an earlier step after which the trainer checkpoints.
     """
 
     step: int | None
@@ -46,7 +46,7 @@ def list_places(record: Record) -> list[InterruptionPlace]:
         _notice(MIDDLE, _middle(steps, ends, evaluations), f"the run has only {steps} steps"),
         _notice(EPOCH_END, ends[0] if ends else None, _no_end(record)),
         _notice(
-            EVALUATION, evaluations[0] if evaluations else None, f"the loop evaluated nothing within {steps} steps"
+            EVALUATION, evaluations[0] if evaluations else None, f"the loop made no evaluation within {steps} steps"
         ),
         _sudden(steps),
         _twice(steps, ends),

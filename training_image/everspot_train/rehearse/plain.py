@@ -1,8 +1,8 @@
 """Rehearses a program that does not use the trainer library: by its folder `checkpoints/`, its files and its log.
 
-It is interrupted when it has written a checkpoint: with a notice (SIGTERM, then the time that a cloud gives) or without
-one (SIGKILL, once the agent has kept the checkpoint). What the resumed run leaves is compared with what an undisturbed
-run leaves.
+It is interrupted when it has written a checkpoint: with a notice (SIGTERM, then the cloud's time) or without one
+(SIGKILL, once the agent has published the checkpoint). The files and logs of the resumed run are compared with those of
+an undisturbed run.
 """
 
 import time
@@ -33,13 +33,14 @@ from everspot_train.rundir import COMPLETE_MARKER, RunContext, RunDir, StopReque
 FIRST, SECOND = "after its first checkpoint, with notice", "after its second checkpoint, with notice"
 SUDDEN, TWICE = "after its first checkpoint, without notice", "twice in a row, with notice"
 PLACES = {FIRST: [(1, True)], SECOND: [(2, True)], SUDDEN: [(1, False)], TWICE: [(1, True), (1, True)]}
-"""By name: for each attempt how many saves of its own it makes before it is interrupted, and whether with notice."""
+"""For each place the interrupted attempts: the number of an attempt's saves before the interruption, and whether there
+is a notice."""
 _NOTICE_SECONDS = 60.0
 _SLICES = ((0.0, 28.0), (0.02, 8.0), (0.04, 8.0), (0.08, 8.0), (0.16, 8.0), (0.32, 60.0))
-"""Seconds for which a program goes on, and for which it is held then, until the agent has kept a checkpoint. It may
-have been held within a save. The first is longer than loose files rest before they count (`artifacts.assess.REST`)."""
+"""Seconds for which a program runs, and is then stopped, until the agent has published a checkpoint. It may have been
+stopped within a save. The first stop is longer than `artifacts.assess.REST`, after which loose files count."""
 _TRIES = 3
-_STOPPED_SECONDS = 0.4  # from stop.json to the signal, both written in one look of the agent
+_STOPPED_SECONDS = 0.4  # from stop.json to the signal, which the agent sends in one step
 
 ShowProgress = Callable[[str, int, int], None]
 Tear = tuple[int, bool]
@@ -50,13 +51,14 @@ class PlainRun:
     """One run of a program, over all its attempts.
 
     Attributes:
-        folder: what it left, in `checkpoints/` and `outputs/`.
-        logs: its lines that name a step, by attempt.
-        watchers: what was seen of its saves, by attempt.
+        folder: its files, in `checkpoints/` and `outputs/`.
+        logs: its lines with a step, by attempt.
+        watchers: the watchers of its saves, by attempt.
         failure: how it failed; empty if it ended well.
         missed: whether it ended before it could be interrupted.
-        published: whether the agent had kept a checkpoint before each interruption; if not, `output` says why.
-        seconds: from its first save to its end.
+        published: whether the agent had published a checkpoint before each interruption; if not, `output` has the
+            reason.
+        seconds: the time from its first save to its end.
     """
 
     folder: Path
@@ -70,7 +72,7 @@ class PlainRun:
 
 
 class PlainPlayer:
-    """Runs one plain program again and again. `limit`: the longest time of one attempt."""
+    """Runs one plain program repeatedly. `limit`: the longest time of one attempt."""
 
     def __init__(self, cluster: RehearsalCluster, spec: JobSpec, code: Path | None, limit: timedelta) -> None:
         self._cluster, self._spec, self._code, self._limit = cluster, spec, code, limit
@@ -78,7 +80,7 @@ class PlainPlayer:
         self.quiet = QUIET_SECONDS
 
     def play(self, tears: list[Tear], environ: Mapping[str, str] | None = None) -> PlainRun:
-        """Run it with these interruptions, one an attempt. `environ`: more of its environment."""
+        """Run the program with these interruptions, one per attempt. `environ`: additional environment variables."""
         self._runs += 1
         job_id = f"p{self._runs}"
         self._cluster.submit(job_id, self._spec, self._code)
@@ -86,7 +88,7 @@ class PlainPlayer:
         for tear in [*tears, None]:
             began = time.monotonic()
             attempt = _PlainAttempt(self._cluster, job_id, self.quiet, tear)
-            seed = str(self._runs * 10 + len(run.watchers))  # the order of a set of texts differs between processes
+            seed = str(self._runs * 10 + len(run.watchers))  # fixes the order of sets of texts, in each attempt another
             record = attempt.run(self._limit, {"PYTHONHASHSEED": seed, **(environ or {})})
             run.watchers.append(attempt.watcher)
             seconds = time.monotonic() - (attempt.watcher.began or began)
@@ -113,7 +115,7 @@ class PlainPlayer:
         ]
 
     def _fetch(self, job_id: str, folder: Path) -> None:
-        """Fetch the files that the job has left, as its author would."""
+        """Fetch the job's files, as a user would."""
         (folder / "checkpoints").mkdir(parents=True)
         try:
             self._cluster.fetch_checkpoint(job_id, folder / "checkpoints")
@@ -123,7 +125,8 @@ class PlainPlayer:
 
 
 class _PlainAttempt:
-    """One attempt: it is interrupted when it has made so many saves. `tear`: None lets it run to its end."""
+    """One attempt. `tear`: the number of saves after which it is interrupted, and whether with notice; None lets it run
+    to its end."""
 
     def __init__(self, cluster: RehearsalCluster, job_id: str, quiet: float, tear: Tear | None) -> None:
         self._cluster, self._job_id, self._tear = cluster, job_id, tear
@@ -135,7 +138,7 @@ class _PlainAttempt:
         self._durable = cluster.durable_step(job_id)
 
     def run(self, limit: timedelta, environ: dict[str, str]) -> JobRecord | None:
-        """Run it. Returns the job's record after it, or None if its machine died."""
+        """Run the attempt. Returns the job's record after it, or None if its machine died."""
         with self._cluster.instance(self._job_id, environ) as instance:
             self._home = instance.home
             try:
@@ -158,7 +161,7 @@ class _PlainAttempt:
             if context is None or context.code_dir is None:
                 return False
             self._run_dir, self.watcher.folder = run_dir, Path(context.code_dir, "checkpoints")
-        if not (self._run_dir / OUTPUT).exists():  # it opens with the program: before it, files are put back
+        if not (self._run_dir / OUTPUT).exists():  # the program creates it: before that, files are restored
             return False
         self.watcher.look()
         if self._tear is None or self._done or self.watcher.saves < self._tear[0]:
@@ -173,7 +176,7 @@ class _PlainAttempt:
         with frozen(self._run_dir):
             if (
                 not self.published and self._tries < _TRIES
-            ):  # held within a write: it is to end it, and to write once more
+            ):  # stopped within a write: let the program finish it and write once more
                 self._tries, self._done = self._tries + 1, False
                 self._tear = (self.watcher.saves + 1, self._tear[1])
                 return False
@@ -192,7 +195,7 @@ class _PlainAttempt:
         time.sleep(_STOPPED_SECONDS)
 
     def _wait_until_kept(self, seconds: float) -> bool:
-        """Wait until the agent has kept a checkpoint of this attempt, as it has long before most interruptions."""
+        """Wait until the agent has published a checkpoint of this attempt, as is true before most interruptions."""
         end = time.monotonic() + seconds
         while self._cluster.durable_step(self._job_id) == self._durable:
             if time.monotonic() > end:
@@ -223,7 +226,7 @@ def rehearse_plain(player: PlainPlayer, first: PlainRun, show_progress: ShowProg
     undisturbed = judge.undisturbed()
     reached = [result for result in results if result.verdict is not RehearsalVerdict.NOT_REACHED]
     exact = undisturbed is None and bool(reached) and all(r.verdict is RehearsalVerdict.EXACT for r in reached)
-    message = "" if reached else "it was over before it could be interrupted: give it more work"
+    message = "" if reached else "it ended before it could be interrupted: give it more work"
     return Answer(
         RehearsalVerdict.EXACT if exact else RehearsalVerdict.DIFFERS,
         library=False,
@@ -236,7 +239,7 @@ def rehearse_plain(player: PlainPlayer, first: PlainRun, show_progress: ShowProg
 
 
 class _Judge:
-    """Compares runs with the first undisturbed one, without the differences between two undisturbed ones."""
+    """Compares runs with the first undisturbed run, without the differences between two undisturbed runs."""
 
     def __init__(self, first: PlainRun, second: PlainRun) -> None:
         self._first, self._twin = first, second
@@ -251,7 +254,7 @@ class _Judge:
         return [f"file {path} {name}".strip() for path, names in self._trees.unstable.items() for name in sorted(names)]
 
     def undisturbed(self) -> Difference | None:
-        """Return the first difference between the undisturbed runs that matters."""
+        """Return the first difference between the undisturbed runs that affects the training."""
         if self._twin.failure:
             return Difference("error", "", actual=self._twin.failure[-400:], fix="it fails when it is run again")
         for path, entry in self._trees.undisturbed:
@@ -285,7 +288,7 @@ class _Judge:
         return PlaceResult(place, RehearsalVerdict.DIFFERS if first else RehearsalVerdict.EXACT, difference=first)
 
     def _came_last(self, run: PlainRun) -> bool:
-        """Return whether an interruption came when the program had written its last checkpoint."""
+        """Return whether an interruption came after the program's last checkpoint."""
         reference, interrupted = self._twin.watchers[0], run.watchers[:-1]
         names = [path.partition("/")[0] for path in reference.written]
         if names and names[-1] != names[0]:  # each checkpoint has its own name
@@ -293,7 +296,7 @@ class _Judge:
         return sum(watcher.total for watcher in interrupted) >= reference.total > 1
 
     def _comparable(self) -> bool:
-        """Return whether the undisturbed runs agree in any result: numbers of the log, or a file that holds some."""
+        """Return whether the undisturbed runs agree in any result: numbers of the log, or a file with numbers."""
         steady = {
             (line.form, place)
             for line in self._lines
@@ -307,7 +310,7 @@ class _Judge:
         return bool(numbers - positions) or self._trees.comparable()
 
     def _start_over(self, run: PlainRun) -> Difference | None:
-        """Return a difference if the last attempt began from zero although a checkpoint was there."""
+        """Return a difference if the last attempt began from zero although a checkpoint existed."""
         fix = (
             "it begins from zero: have it load the newest checkpoint in the folder checkpoints/ "
             "(EVERSPOT_CHECKPOINT_DIR) when it starts"
@@ -319,7 +322,7 @@ class _Judge:
             if again is not None and again <= start:
                 return Difference("step", "", expected="goes on", actual=f"begins at {key} {_shown(again)}", fix=fix)
             return None
-        reference, last = self._twin.watchers[0], run.watchers[-1]  # both counted with the same pause between saves
+        reference, last = self._twin.watchers[0], run.watchers[-1]  # both counted saves by the same pause
         if last.total >= reference.total and set(reference.written[:1]) <= set(last.written):
             return Difference("step", "", expected="goes on", actual="writes all its checkpoints again", fix=fix)
         return None
@@ -348,7 +351,7 @@ _UNSTABLE = (
     "order of a set; on a GPU call torch.use_deterministic_algorithms(True)"
 )
 _NOTHING = (
-    "two undisturbed runs differ in all that they leave, so nothing shows whether the resumed run is exact: print the "
+    "two undisturbed runs differ in all their files, so nothing shows whether the resumed run is exact: print the "
     "loss of each step (step=7 loss=0.5), or write safetensors, torch or JSON files"
 )
 _STATE = (

@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Boundary:
-    """The state between two steps, and what the step before it was made of.
+    """The state between two steps, and the inputs of the step before it.
 
     Attributes:
         step: optimizer steps done.
         first: whether the process has made no step yet: its state comes from the script or from a checkpoint.
-        end: whether the program leaves its `with`: code after the loop may have changed the state.
+        end: whether the program leaves its `with` block, so that code after the loop may have changed the state.
     """
 
     step: int
@@ -88,7 +88,7 @@ def _record(rank: int, path: Path) -> Record:
 
 
 def _add(boundaries: list[Boundary], boundary: Boundary) -> None:
-    """Add a boundary. Two in a row of one step, as where a loop ends and the next one begins, become one."""
+    """Add a boundary. Two consecutive boundaries of one step, as between two loops, are merged."""
     before = boundaries[-1] if boundaries else None
     if before is None or before.step != boundary.step or boundary.end:
         boundaries.append(boundary)

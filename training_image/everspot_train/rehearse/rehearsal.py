@@ -20,14 +20,14 @@ from everspot_train.rehearse.places import PLACES, InterruptionPlace, list_place
 from everspot_train.rehearse.plain import LOST_FILE, PlainPlayer, rehearse_plain
 from everspot_train.rehearse.records import read_records
 
-_OTHER_OUTPUT = "the training is exact; the file is made from something that is not restored"
+_OTHER_OUTPUT = "the training is exact; the file depends on something that is not restored"
 _LOST_OUTPUT = (
     "the training is exact; an attempt that ends without notice loses what it wrote to outputs/: write the file into "
     "the folder EVERSPOT_CHECKPOINT_DIR, which each checkpoint holds, or at the end of the program"
 )
 
 ShowProgress = Callable[[str, int, int], None]
-"""Shows the name of the current run, its number and the number of runs."""
+"""A function that shows the name of the current run, its number and the number of runs."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Job:
 
     Attributes:
         code: the folder of the program; None for a recipe.
-        steps: of each run; None leaves their number to the trainer.
+        steps: of each run; None: the trainer's default.
         limit: the longest time of one attempt.
         places: the only places, by name; None for all.
     """
@@ -51,7 +51,7 @@ class Job:
 def rehearse(
     job: Job, root: Path, hardware: Hardware, environ: Mapping[str, str], show_progress: ShowProgress
 ) -> Answer:
-    """Rehearse a job, with everything that it writes below `root`."""
+    """Rehearse a job. All its files are written below `root`."""
     processes = job.spec.process_count
     try:
         cluster = RehearsalCluster(root, hardware, environ)
@@ -85,7 +85,7 @@ class _Rehearsal:
         self._lost_files: dict[str, Leftover] = {}
 
     def answer(self, processes: int) -> Answer:
-        """Run the rest, and return the answer."""
+        """Run the remaining runs, and return the result."""
         if self._steps == 0:
             message = "it made no optimizer step: does its loop go over run.batches(…) and call run.step(loss)?"
             return Answer(RehearsalVerdict.FAILED, message=message, processes=processes)
@@ -94,7 +94,7 @@ class _Rehearsal:
         self._show_progress("undisturbed, again", 2, runs)
         second = self._player.play([], self._steps)
         if second.failure:
-            message = f"it fails when it is run again: {second.failure}"
+            message = f"its second undisturbed run fails: {second.failure}"
             return Answer(RehearsalVerdict.FAILED, message=message, output=second.output, processes=processes)
         self._unstable, undisturbed = compare.unstable_between(self._first, second)
         self._deterministic = undisturbed is None
@@ -129,7 +129,7 @@ class _Rehearsal:
         )
 
     def _look_again(self) -> FirstDifference | None:
-        """Compare with a third undisturbed run, to rule out that the script itself is rarely deterministic."""
+        """Compare with a third undisturbed run, to detect that the script itself is not deterministic."""
         third = self._player.play([], self._steps)
         if third.failure:
             return None
@@ -151,7 +151,7 @@ class _Rehearsal:
                 return PlaceResult(place.name, RehearsalVerdict.EXACT, step, message=words)
             return PlaceResult(place.name, RehearsalVerdict.DIFFERS, step, lost)
         if played.failure and (first is None or first.kind == "step"):
-            fix = "the resumed program fails where the undisturbed one did not: see the message"
+            fix = "the resumed program fails, the undisturbed one did not: see the message"
             difference = Difference("error", "", step, expected="no error", actual=played.failure[-400:], fix=fix)
             return PlaceResult(place.name, RehearsalVerdict.DIFFERS, step, difference, played.failure)
         assert first is not None  # noqa: S101  one of the two is there
@@ -162,7 +162,7 @@ class _Rehearsal:
         return PlaceResult(place.name, RehearsalVerdict.DIFFERS, step, _readable_difference(first, cause, fix))
 
     def _lost_weights(self, played: Played) -> Difference | None:
-        """Return an untracked model or average of weights, which is lost even where nothing depends on it yet."""
+        """Return an untracked model or average of weights, which is lost although no result depends on it yet."""
         shapes = compare.weight_shapes(self._first)
         for rank, name, expected, actual in compare.lost_variables(self._first, played, self._unstable):
             weights = expected.startswith("weights|") and not expected.startswith("weights|float32[]")
@@ -174,7 +174,7 @@ class _Rehearsal:
         return None
 
     def _file_difference(self, played: Played) -> Difference | None:
-        """Return the first difference of the results in `outputs/`."""
+        """Return the first difference between the results in `outputs/`."""
         if self._trees is None or played.folder is None:
             return None
         for path, entry in self._trees.differences(played.folder / "outputs"):
@@ -205,5 +205,5 @@ def _readable_difference(first: FirstDifference, cause: list[str], fix: str) -> 
 
 
 def short_root() -> Path:
-    """Make a folder whose path is short, since sockets lie below it."""
+    """Make a folder with a short path, for sockets."""
     return Path(tempfile.mkdtemp(prefix="es-", dir="/tmp"))

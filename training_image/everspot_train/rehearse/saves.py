@@ -1,4 +1,4 @@
-"""Watches the folder `checkpoints/` of a running program: when it begins and ends to write there."""
+"""Watches when a running program begins and ends to write in its folder `checkpoints/`."""
 
 import os
 import signal
@@ -11,14 +11,14 @@ from pathlib import Path
 from everspot_train.agent.containment import find_processes
 
 QUIET_SECONDS = 0.25
-"""A save is over when nothing has changed for so long, or for a shorter time in a program that is over soon."""
+"""A save has ended when nothing has changed for this time, or for a shorter time in a short program."""
 LEAST_QUIET = 0.03
 
 Signature = dict[str, tuple[int, int, int]]
 
 
 def read_signature(folder: Path) -> Signature:
-    """Return size, time and number of each file below a folder, without those that are named as unfinished."""
+    """Return size, mtime and inode of each file below a folder, without files whose names mark them as unfinished."""
     signature: Signature = {}
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -35,9 +35,9 @@ class SaveWatcher:
     """Counts saves. `quiet`: seconds without a change that end a save.
 
     Attributes:
-        written: the paths in the order in which they were first written by the program.
-        saves: how many saves are over.
-        began: moment of the first change.
+        written: the paths in the order of their first writes by the program.
+        saves: the number of ended saves.
+        began: the time of the first change.
     """
 
     folder: Path
@@ -50,11 +50,11 @@ class SaveWatcher:
 
     @property
     def total(self) -> int:
-        """How many saves were begun."""
+        """The number of begun saves."""
         return self.saves + (self._changed is not None)
 
     def look(self) -> None:
-        """Look once. The first look sees the restored files, which are no save."""
+        """Check the folder once. The first check sees the restored files, which are no save."""
         now, signature = time.monotonic(), read_signature(self.folder)
         if self._last is None:
             self._last = signature
@@ -72,7 +72,7 @@ class SaveWatcher:
 
 @contextmanager
 def frozen(run_dir: Path) -> Iterator[None]:
-    """Hold all processes of a job, so that a fast program is not over before it is interrupted."""
+    """Stop all processes of a job (SIGSTOP), so that a fast program does not end before it is interrupted."""
     pids = list(find_processes(run_dir))
     _signal(pids, signal.SIGSTOP)
     try:

@@ -1,6 +1,7 @@
 """The writer's program: `python -m everspot_train.writer`, started by the trainer of the first rank.
 
-It ends when the trainer closes its stdin, or dies. SIGTERM is for the trainer: it decides what is still published.
+It ends when the trainer closes its stdin, or dies. It ignores SIGTERM, because the trainer decides what is still
+published.
 """
 
 import logging
@@ -32,12 +33,12 @@ _PARENT_POLL_SECONDS = 0.5
 
 
 def main() -> None:
-    """Carry out the trainer's requests until it has no more."""
+    """Carry out the trainer's requests until the trainer ends."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s:%(name)s:%(message)s", stream=sys.stderr)
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    # What a library prints must not get between the answers.
+    # Output of libraries must not mix with the answers.
     answers, sys.stdout = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1), sys.stderr
     lock = threading.Lock()
 
@@ -49,7 +50,7 @@ def main() -> None:
     threading.Thread(target=_show_life, args=(reply,), daemon=True).start()
     try:
         publisher = _open(reply)
-    except Exception as error:  # the trainer waits for an answer
+    except Exception as error:  # the trainer waits for an answer, so any error is one
         reply(FailedAnswer.from_error(error))
         return
     for line in sys.stdin:
@@ -89,7 +90,7 @@ def _show_life(reply: Reply) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """End with the trainer, also if a process that it has forked keeps the pipe open."""
+    """End with the trainer, even if one of its forks keeps the pipe open."""
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_SECONDS)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""The messages between the trainer and its writer: one JSON object in a line, over the writer's stdin and stdout."""
+"""The messages between the trainer and its writer: one JSON object a line, over the writer's stdin and stdout."""
 
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, TypeAdapter
 ALIVE_EVERY = timedelta(seconds=5)
 """Real time between two heartbeats of the writer."""
 AFTER_LOOP = "after_loop"
-"""In a checkpoint's `info`: code after the loop has changed the state already."""
+"""The key in a checkpoint's `info` for a state that code after the loop has changed already."""
 
 
 class StreamFile(Stored):
@@ -20,8 +20,8 @@ class StreamFile(Stored):
     Attributes:
         path: of the file.
         size: of the stream in it, in bytes.
-        counter_at: the place in the file of a signed number of 64 bits: how many bytes of the stream, from the first
-            one on, have been copied into it. It is negative if they never will be all.
+        counter_at: the offset in the file of a signed 64-bit counter: the number of bytes of the stream that have been
+            copied so far, from its beginning. A negative counter means that the copy will never be complete.
     """
 
     path: str
@@ -34,7 +34,7 @@ class RestoreRequest(Stored):
 
     Attributes:
         folder: for its files.
-        streams: folders for its streams, of which the first with enough room is taken.
+        streams: folders for its streams. The first one with enough space is used.
         memory: files with the memory of an earlier attempt on this machine, by the name of the stream.
     """
 
@@ -45,18 +45,18 @@ class RestoreRequest(Stored):
 
 
 class PublishRequest(Stored):
-    """Publish a snapshot.
+    """Publish a checkpoint.
 
     Attributes:
         step: optimizer steps done.
-        directory: whose files belong to it.
+        directory: the directory of its files.
         streams: by name.
         info: stored with it.
-        unchanged: parts of the checkpoint before it that belong to it, too.
-        keep: the number of checkpoints that stay.
-        again: publish it also if its step is published already.
-        now: the trainer waits. While the store cannot be reached, the writer tries again.
-        deadline: the last monotonic moment at which the checkpoint is of use; None: a bounded number of tries.
+        unchanged: parts of the checkpoint before that also belong to it.
+        keep: the number of checkpoints to keep.
+        again: publish even if its step was published already.
+        now: whether the trainer waits. The writer then retries while the store does not answer.
+        deadline: the monotonic time until which the checkpoint is useful; None: a bounded number of tries.
     """
 
     kind: Literal["publish"] = "publish"
@@ -72,8 +72,8 @@ class PublishRequest(Stored):
 
 
 class MakeWayRequest(Stored):
-    """Wait for the publication under way, or cancel it if a newer snapshot of `size` bytes would otherwise miss its
-    `deadline` (monotonic). It has no answer of its own: the publication ends."""
+    """Cancel the publication under way if a newer checkpoint of `size` bytes would otherwise miss its `deadline`
+    (monotonic). There is no separate answer: the publication's answer follows."""
 
     kind: Literal["make_way"] = "make_way"
     size: int
@@ -81,15 +81,15 @@ class MakeWayRequest(Stored):
 
 
 class SkipRequest(Stored):
-    """Pass over checkpoints that an earlier writer of this process has found broken. It has no answer."""
+    """Skip checkpoints that an earlier writer of this trainer has found broken. There is no answer."""
 
     kind: Literal["skip"] = "skip"
     broken: list[str]
 
 
 class EndRequest(Stored):
-    """End after the publication under way. It has no answer. A pipe alone would not do: processes that the trainer has
-    forked, such as DataLoader workers, keep it open."""
+    """End after the publication under way. There is no answer. Closing the pipe would not suffice, because forks of the
+    trainer, such as DataLoader workers, keep it open."""
 
     kind: Literal["end"] = "end"
 
@@ -98,10 +98,10 @@ class RestoredAnswer(Stored):
     """The answer to `RestoreRequest`.
 
     Attributes:
-        checkpoint: what was fetched; None: there never was one.
-        broken: the identities of those that were passed over.
-        streams: the folder that was taken.
-        local_bytes: bytes of it that were on this machine still.
+        checkpoint: the fetched checkpoint; None if there never was one.
+        broken: the identities of skipped checkpoints.
+        streams: the folder of the streams.
+        local_bytes: bytes of it that were still on this machine.
     """
 
     kind: Literal["restored"] = "restored"
@@ -134,13 +134,13 @@ class FailedAnswer(Stored):
 
     @classmethod
     def from_error(cls, error: Exception) -> "FailedAnswer":
-        """The answer for an error."""
+        """Return the answer for an error."""
         of_store = isinstance(error, errors.StoreError)
         name = type(error).__name__
         return cls(error=name if of_store else "", message=str(error) if of_store else f"{name}: {error}")
 
     def exception(self) -> Exception:
-        """The error, as the writer has met it."""
+        """Return the writer's error."""
         kind = getattr(errors, self.error, None) if self.error else None
         if not isinstance(kind, type) or not issubclass(kind, errors.StoreError):
             return RuntimeError(f"the checkpoint writer failed: {self.message}")

@@ -1,4 +1,4 @@
-"""Publishes snapshots and restores checkpoints under the owner's epoch, one at a time."""
+"""Publishes and restores checkpoints under the owner's epoch, one at a time."""
 
 import logging
 import mmap
@@ -44,12 +44,14 @@ _POLL_INTERVAL = timedelta(milliseconds=200)
 _COPY_POLL_INTERVAL, _LONGEST_POLL_INTERVAL = timedelta(milliseconds=1), timedelta(milliseconds=32)
 """Between two looks at the counter of what is copied. It may stand still until the end of a training step."""
 _COPY_TIMEOUT = timedelta(minutes=2)
-"""The longest pause in which a trainer copies nothing at all. A rank that is killed in the middle copies no more."""
+"""The longest pause of a trainer's copy. After it the copy counts as abandoned, for example because a rank was
+killed."""
 _COUNTER_BYTES = 8
 _HEADROOM = 1.05
-"""The factor by which a folder must have more room than a checkpoint's streams need."""
+"""The least free space of a folder, as a multiple of the size of a checkpoint's streams."""
 SAFETY = 1.25
-"""The factor by which an upload may take longer than measured, because other instances upload at the same time."""
+"""The assumed time of an upload as a multiple of the measured time, because other instances may upload at the same
+time."""
 
 Reply = Callable[[AnyAnswer], None]
 """A function that sends an answer to the trainer."""
@@ -62,8 +64,8 @@ class WriterService:
         checkpoints: the job's checkpoints, opened for this owner's epoch and guarded by its lease.
         clock: for waits.
         reply: called in the publishing thread with each answer.
-        suspended: whether the lease has ended because the store is silent. Then a publication waits for as long as
-            the agent lets the process live.
+        suspended: returns whether the lease has ended because the store does not answer. Then a publication waits as
+            long as the agent lets the process live.
     """
 
     def __init__(
@@ -81,11 +83,11 @@ class WriterService:
         self._rate: float | None = None
 
     def restore(self, request: RestoreRequest) -> None:
-        """Fence off earlier owners, fetch the newest complete checkpoint, and reply."""
+        """Fence out earlier owners, fetch the newest complete checkpoint, and reply."""
         self._pool.submit(self._answer, lambda: self._restore(request))
 
     def publish(self, request: PublishRequest) -> None:
-        """Publish a snapshot, and reply when it is durable."""
+        """Publish a checkpoint, and reply when it is durable."""
         self._transfer = transfer = Transfer(self._clock)
         self._flight = self._pool.submit(self._publish, request, transfer)
 
@@ -100,7 +102,7 @@ class WriterService:
             wait([self._flight], timeout=_POLL_INTERVAL.total_seconds())
 
     def skip(self, broken: Sequence[str]) -> None:
-        """Pass over checkpoints that are known to be broken."""
+        """Skip checkpoints that are known to be broken."""
         self._checkpoints.mark_broken(broken)
 
     def close(self) -> None:
@@ -111,7 +113,7 @@ class WriterService:
         """Reply with the result of an action, or with its error. Returns whether it succeeded."""
         try:
             answer: AnyAnswer = action()
-        except Exception as error:  # whatever it is, the trainer waits for an answer
+        except Exception as error:  # the trainer waits for an answer, so any error is one
             if not isinstance(error, StoreError):
                 log.exception("the checkpoint writer failed")
             answer = FailedAnswer.from_error(error)
@@ -137,21 +139,21 @@ class WriterService:
     def _publish(self, request: PublishRequest, transfer: Transfer) -> None:
         if not self._answer(lambda: self._until_durable(request, transfer)):
             return
-        if request.deadline is not None:  # the deletion of older parts is left to the next publication
+        if request.deadline is not None:  # the next publication deletes older parts
             return
         try:
             self._checkpoints.retire()
-        except (Fenced, StoreError) as error:  # of a later owner the next request finds out
+        except (Fenced, StoreError) as error:  # the next request detects a later owner
             log.warning("old checkpoint parts stay for now: %s", error)
 
     def _until_durable(self, request: PublishRequest, transfer: Transfer) -> PublishedAnswer:
-        """Publish. If the trainer waits, try again while the store cannot be reached, until the deadline or a bounded
-        number of times.
+        """Publish. If the trainer waits, retry while the store does not answer, until the deadline or a bounded number
+        of times.
 
         Raises:
             Fenced: if the job has another owner.
-            StoreUnavailable: if the store stayed out of reach.
-            TransferCancelled: if a newer snapshot has to be durable soon.
+            StoreUnavailable: if the store did not answer in any try.
+            TransferCancelled: if a newer checkpoint has to be durable soon.
         """
         attempt = 1
         while True:
@@ -192,7 +194,7 @@ class WriterService:
         """Wait until the first `size` bytes of a stream have been copied.
 
         Raises:
-            TransferCancelled: if they never will be, or the upload was cancelled.
+            TransferCancelled: if the copy was abandoned, or the upload was cancelled.
         """
         copied, since, pause = -1, self._clock.monotonic(), _COPY_POLL_INTERVAL
         while True:
@@ -209,8 +211,8 @@ class WriterService:
 
 
 def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Return the checkpoints in the order in which a resume tries them: of two of the same step, the one that code
-    after the loop has changed comes last, since that code runs again."""
+    """Return the checkpoints in the order in which a resume tries them. Of two checkpoints of one step, the one that
+    code after the loop has changed comes last, because that code runs again."""
     ordered = list(checkpoints)
     if len(ordered) > 1 and ordered[0].step == ordered[1].step and ordered[0].info.get(AFTER_LOOP) is True:
         ordered[:2] = ordered[1], ordered[0]
@@ -218,7 +220,7 @@ def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
 
 
 def _folder_with_room(folders: Sequence[Path], size: int) -> Path:
-    """Return the first folder whose file system has room for `size` bytes, or the last one."""
+    """Return the first folder whose file system has space for `size` bytes, or the last folder."""
     for folder in folders[:-1]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -237,7 +239,7 @@ def _earlier_memory(files: Mapping[str, str]) -> Iterator[dict[str, memoryview]]
     views: dict[str, memoryview] = {}
     for name, path in files.items():
         try:
-            with open(path, "rb") as file:  # noqa: PTH123 - as text it came
+            with open(path, "rb") as file:  # noqa: PTH123 - the path is a text from JSON
                 views[name] = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
         except (OSError, ValueError) as error:  # an empty file cannot be mapped
             log.info("the memory of an earlier attempt cannot be read: %s", error)
@@ -249,10 +251,10 @@ def _earlier_memory(files: Mapping[str, str]) -> Iterator[dict[str, memoryview]]
 
 @contextmanager
 def _mapped(streams: Mapping[str, StreamFile]) -> Iterator[tuple[dict[str, memoryview], dict[str, memoryview]]]:
-    """Map the memory of the ranks. The result is the streams, and the counters of what has been copied.
+    """Map the memory of the ranks. Yield the streams and their counters of copied bytes.
 
     Raises:
-        StoreUnavailable: if a rank's memory is gone, or was cut off, so that there is nothing to publish.
+        StoreUnavailable: if the memory of a rank is gone or truncated, so that there is nothing to publish.
     """
     views: dict[str, memoryview] = {}
     counters: dict[str, memoryview] = {}
@@ -279,18 +281,18 @@ def _mapped(streams: Mapping[str, StreamFile]) -> Iterator[tuple[dict[str, memor
 
 
 def gives_way(remaining: int | None, fresh: int, rate: float | None, seconds: float) -> bool:
-    """Whether an upload under way is cancelled for that of a newer checkpoint.
+    """Return whether an upload under way is cancelled in favor of a newer checkpoint.
 
-    If the time is enough for both, both are uploaded. If it is enough for the newer one only, the older one is
-    cancelled. If it is enough for neither, the older one goes on, since it is nearer to its end.
+    If there is time for both, both are uploaded. If there is time only for the newer one, the older one is cancelled.
+    If there is time for neither, the older one continues, because it is nearer to its end.
 
     Args:
-        remaining: bytes of the upload under way that have not arrived; None: it has not begun.
+        remaining: bytes of the upload under way that have not arrived; None before it has begun.
         fresh: bytes of the newer checkpoint.
-        rate: bytes per second, as measured; None: nothing has been measured.
+        rate: measured bytes per second; None if nothing was measured.
         seconds: until the newer one must be durable.
     """
-    if remaining is None or remaining >= fresh:  # nothing is lost: the newer one is at least as near
+    if remaining is None or remaining >= fresh:  # cancelling loses nothing: the newer one has no more bytes to upload
         return True
     if rate is None:
         return False

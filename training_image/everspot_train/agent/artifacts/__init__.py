@@ -1,1 +1,1 @@
-"""Judges and copies what a program leaves in its folder `checkpoints`."""
+"""Finds complete checkpoints in a program's folder `checkpoints`, and copies them."""

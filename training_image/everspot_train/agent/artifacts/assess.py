@@ -1,7 +1,7 @@
-"""Decides which checkpoints in a folder are complete, by pure functions over what successive looks have seen.
+"""Decides which checkpoints in a folder are complete, by pure functions over successive scans of the folder.
 
-The clock of the machine and the times that programs set do not count: only whether stamps changed between two looks,
-and the order of the kernel's own times of change.
+A *round* is one writing of all files of a checkpoint. The machine's clock and the times that programs set do not
+count: only whether stamps changed between two scans, and the order of the kernel's times of change (ctime).
 """
 
 from collections import deque
@@ -33,24 +33,23 @@ from everspot_train.agent.artifacts.rhythm import Rhythm, Write
 from everspot_train.agent.artifacts.settings import SettingsFiles
 
 REST = timedelta(seconds=20)
-"""How long nothing may be written before loose files count as a checkpoint whose rounds are not known yet. Longer than
-programs pause between the files of one checkpoint, and shorter than they pause between two checkpoints."""
+"""Loose files whose rounds are not known yet count as a checkpoint after this time without a write. It is longer than
+the pauses between the files of one checkpoint, and shorter than the pauses between two checkpoints."""
 SETTLED = timedelta(seconds=3)
 """The same for a checkpoint of accelerate, whose last file depends on the program."""
 _LONGEST_HISTORY = 50_000
 BURST = timedelta(milliseconds=200)
 """Files that differ in a number and are written within this time are parts of one checkpoint, not two checkpoints."""
 CHURNING = 5
-"""Looks in a row that find a file changed, after which the file counts as a log."""
+"""A file that has changed in this many scans in a row counts as a log."""
 _OFTEN = timedelta(seconds=5)
-"""A file that was written twice within this time before the newest write of any file is one that is written all the
-time."""
+"""A file that was written twice within this time before the newest write of any file counts as written all the time."""
 HELD_OPEN, HELD_BYTES = timedelta(minutes=1), 64 << 20
 """A file of up to this many bytes that a process has had open for so long counts as a log, too. No checkpoint of that
 size takes that long to write."""
 _CLOSED_BY_A_FILE = (Layout.MARKED, Layout.TRAINER, Layout.DISTRIBUTED, Layout.RENAMED)
 _FAMILIES = (Layout.MARKED, Layout.TRAINER, Layout.DISTRIBUTED, Layout.ACCELERATE)
-"""Layouts that are known for a folder before its first file tells."""
+"""Layouts that a folder is expected to have before its first files show it."""
 _MOST_NAMED = 3
 _NO_PAUSE = (
     f"its files are written again within {SPAN.seconds} s, and it is not known with which of them a round begins: no "
@@ -59,7 +58,7 @@ _NO_PAUSE = (
 
 
 class ProgramEnd(Enum):
-    """How the program has ended."""
+    """The end of the program."""
 
     SOUND = "exit code 0"
     BY_ITSELF = "another exit code of its own"
@@ -68,19 +67,19 @@ class ProgramEnd(Enum):
 
 @dataclass(frozen=True)
 class Assessment:
-    """What of a folder is a complete checkpoint now.
+    """The complete checkpoints of a folder at one scan.
 
     Attributes:
-        units: the complete checkpoints that a layout tells apart.
-        waiting: the names of those that are not complete.
-        loose: the loose files, if they are complete together; else None.
-        others: logs and the like.
-        settings: those of them that are settings, and no log by how they are written.
+        units: the complete checkpoints whose files a layout identifies.
+        waiting: the names of incomplete checkpoints.
+        loose: the loose files, if together they are complete; otherwise None.
+        others: logs and similar files.
+        settings: the files of `others` that are settings files and are not written like logs.
         links: symbolic links outside of the units.
-        left_out: why each file that is not complete is left out, by path.
+        left_out: the reason for each file that is left out, by path.
         added: files of the newest round, if none of them was written over an older one.
-        doubtful: files that may be half written, unless their content shows that they are whole.
-        reason: why the loose files, or else a unit, are not complete; empty if all is.
+        doubtful: files that count as half written unless their content shows that they are whole.
+        reason: why the loose files, or a unit, are not complete; empty if everything is complete.
     """
 
     units: tuple[CheckpointUnit, ...] = ()
@@ -96,19 +95,19 @@ class Assessment:
 
 
 class Assessor:
-    """Compares the looks at one folder during one attempt.
+    """Compares the scans of one folder during one attempt.
 
     Args:
-        rhythm: what is known of the program's rounds from earlier attempts.
-        parts: what `Assessor.parts` was in the attempt before.
+        rhythm: the program's rounds, as earlier attempts have learned them.
+        parts: `Assessor.parts` of the attempt before.
 
     Attributes:
         wrote: whether the program has written anything but logs.
-        rewritten: files that count as logs although the program does not only append to them, and their names say no
-            such thing.
-        late_settings: settings files that were found to belong to each round at the last look, each with the moment
-            after which no other file of the rounds was written.
-        parts: templates whose numbers tell the files of one checkpoint apart.
+        rewritten: files that count as logs although the program does not only append to them, and their names are not
+            those of logs.
+        late_settings: settings files that the last scan found to belong to each round, each with the time of the last
+            write of the round's other files.
+        parts: templates in which a number distinguishes the files of one checkpoint.
     """
 
     def __init__(self, rhythm: Rhythm | None = None, parts: Iterable[bytes] = ()) -> None:
@@ -135,7 +134,7 @@ class Assessor:
         self.wrote = False
 
     def start(self, look: Look) -> None:
-        """Take a folder as it is before the program starts: all in it is complete."""
+        """Take the folder's state before the program starts: all its files are complete."""
         division = divide(look)
         self._last, self._last_write = look, look.at
         for unit in division.units:
@@ -162,7 +161,7 @@ class Assessor:
         doubtful = frozenset[bytes]() if ended is ProgramEnd.SOUND else before.writing - before.appending
         if ended is ProgramEnd.KILLED:
             doubtful |= {path for path, since in self._since.items() if since == look.at}
-        if division.marked:  # stamps advance in ticks: one that equals the marker's may be of a write after it
+        if division.marked:  # stamps advance in ticks: a stamp equal to the marker's may belong to a later write
             marked_at = look.items[MARKER].ctime_ns
             doubtful -= {path for path in division.loose if path == MARKER or look.items[path].ctime_ns < marked_at}
         complete, left_out = list[CheckpointUnit](), dict[bytes, str]()
@@ -188,7 +187,7 @@ class Assessor:
             current = {write.path for write in self.rhythm.current}
             earlier = division.loose - current - look.writing
             left_out |= dict.fromkeys(division.loose - earlier, reason)
-            # The round that is being written is left out, if the rounds before it are still there.
+            # The round that is being written is left out if the rounds before it still exist.
             earlier_is_complete = bool(self.rhythm.current) and not self.rhythm.replaced and self.rhythm.rounds > 0
             loose = (
                 earlier if earlier_is_complete and earlier and not (look.writing & (division.loose - current)) else None
@@ -208,7 +207,7 @@ class Assessor:
         )
 
     def _advance(self, look: Look) -> Division:
-        """Take note of what has changed since the last look."""
+        """Record the changes since the last scan."""
         before = self._last
         changed = {path for path, item in look.items.items() if _stamp(before, path) != item.stamp}
         self._earlier = {path: at for path, at in self._earlier.items() if path in look.items} | {
@@ -233,7 +232,7 @@ class Assessor:
         numbered = _parts(writes, before, look) - self.parts
         self.parts |= numbered
         if numbered or self._settings.state != state_settings:
-            self._learned_rhythm = Rhythm()  # what seemed to be rounds were not, or not all files of one
+            self._learned_rhythm = Rhythm()  # the learned rounds were wrong, or lacked some files
         if numbered or self._settings.state != state_settings or self._logs != logs:
             self._replay()
         new = [
@@ -255,11 +254,11 @@ class Assessor:
         return division
 
     def _replay(self) -> None:
-        """Learn the rhythm again from all writes that are known to be of state."""
+        """Learn the rhythm again from all writes of files that are known to hold state."""
         self.rhythm = deepcopy(self._learned_rhythm)
         writes = (replace(write, template=self._template(write.path)) for write in self._history)
         state: Iterable[Write] = filter(self._is_state, writes)
-        if self._order.leader is not None:  # the first writes may be the end of a round
+        if self._order.leader is not None:  # the first writes may belong to the end of a round
             state = dropwhile(lambda write: write.template != self.rhythm.leader, state)
         self.rhythm.observe(state)
 
@@ -270,7 +269,7 @@ class Assessor:
         return member_template(path) if numbered_template(path) in self.parts else path_template(path)
 
     def _note_churning(self, before: Look, look: Look, changed: set[bytes]) -> None:
-        """Find files that are written in place all the time: a program rewrites no checkpoint at every look."""
+        """Find files that are written in place all the time. No program rewrites a checkpoint at every scan."""
         for path in changed:
             item, earlier = look.items[path], before.items.get(path)
             in_place = earlier is not None and earlier.inode == item.inode
@@ -287,8 +286,8 @@ class Assessor:
         self.rewritten |= {path for path in churning & self._logs & self._overwritten if not is_log(path)}
 
     def _has_slower_state(self, look: Look) -> bool:
-        """Return whether there is state that is written less often than all the time. Where there is none, the program
-        writes its whole state all the time, and what is written over is no log."""
+        """Return whether some state is not written all the time. Otherwise the program writes its whole state all the
+        time, and overwritten files are no logs."""
         newest = max(self._since.values(), default=timedelta())
         return any(
             item.kind is EntryKind.FILE
@@ -316,7 +315,7 @@ class Assessor:
         return f"{escape_path(name)}, which the checkpoints before it have, is not written yet"
 
     def _unit_reason(self, unit: CheckpointUnit, division: Division, look: Look) -> str:
-        """Why a unit is not complete while the program runs."""
+        """Return why a unit is not complete while the program runs; empty if it is complete."""
         if unit.missing or (missing := self._missing_members(unit)):
             return unit.missing or missing
         if writing := unit.paths & look.writing:
@@ -328,8 +327,8 @@ class Assessor:
         return ""
 
     def _unsettled(self, unit: CheckpointUnit, division: Division, look: Look) -> str:
-        """Why a checkpoint whose last file is not known may not be complete: neither was one like it seen, nor has the
-        program begun the next one."""
+        """Return why a checkpoint whose last file is unknown may be incomplete; empty if a similar one was seen before,
+        or the program has begun the next one."""
         template = path_template(unit.name + b"/")
         if template in self._members:
             return ""
@@ -343,7 +342,7 @@ class Assessor:
         return "" if unchanged_for >= SETTLED else f"it was written less than {SETTLED.seconds} s ago"
 
     def _loose_reason(self, division: Division, look: Look) -> str:
-        """Why the loose files are not complete together while the program runs."""
+        """Return why the loose files together are not complete while the program runs; empty if they are."""
         if not division.loose or division.missing:
             return division.missing
         pending = self._pending_settings(division, look)
@@ -363,7 +362,7 @@ class Assessor:
         return f"its files may belong together, and were written less than {REST.seconds} s ago"
 
     def _end_reason(self, division: Division, look: Look, ended: ProgramEnd, quiet: timedelta) -> str:
-        """Why the loose files are not complete together after the program's end."""
+        """Return why the loose files together are not complete after the program's end; empty if they are."""
         if ended is ProgramEnd.SOUND or not division.loose or not self._ever_written:
             return ""
         if division.missing:
@@ -384,7 +383,7 @@ class Assessor:
 
     @property
     def _round_is_whole(self) -> bool:
-        """Whether the present round is complete, and it is known with which file rounds begin."""
+        """Return whether the present round is complete, and the first file of rounds is known."""
         return self.rhythm.whole and (not self._order.is_fast or self._order.leader == self.rhythm.leader)
 
     def _pending_settings(self, division: Division, look: Look) -> frozenset[bytes]:
@@ -392,8 +391,7 @@ class Assessor:
 
 
 def _parts(writes: list[bytes], before: Look, look: Look) -> set[bytes]:
-    """Return the templates of numbered files that were written one right after the other, or again after another of
-    them."""
+    """Return the templates of numbered files that were written in immediate succession, or in turns."""
     parts, last = set[bytes](), dict[bytes, bytes]()
     for path in writes:
         template = path_template(path)

@@ -1,8 +1,8 @@
-"""Checks whether a file is whole by its content, where the format says so.
+"""Checks by a file's content whether the file is whole, if its format shows that.
 
-A program that is killed while it writes leaves the beginning of a file. Most formats of checkpoints show that: an
-archive of torch or numpy ends with its directory, a safetensors file and an array of numpy tell their size in front,
-JSON and pickles have an end.
+A program that is killed during a write leaves the beginning of a file. Most checkpoint formats show that: archives of
+torch and numpy end with a directory, safetensors files and numpy arrays begin with their size, and JSON and pickles
+have an end mark.
 """
 
 import ast
@@ -19,14 +19,14 @@ from typing import BinaryIO
 _EMPTY_IS_TORN = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz", ".npy", ".pkl", ".pickle", ".json")
 _ZIP, _NUMPY, _PICKLE = b"PK\x03\x04", b"\x93NUMPY", re.compile(rb"\x80[\x02-\x05]")
 _LEGACY_TORCH = (0x1950A86A20F9469CFC6C).to_bytes(10, "little")
-"""The magic number of torch's format before its archives, which ends with the bytes of tensors and not like a pickle
-(torch/serialization.py)."""
+"""The magic number of torch's format before it used archives. The format ends with the bytes of tensors, and not like a
+pickle (torch/serialization.py)."""
 _LONGEST_JSON = 64 << 20
 _LONGEST_HEADER = 100 << 20  # safetensors' own limit
 
 
 class Wholeness(Enum):
-    """What the content of a file says."""
+    """The result of a check of a file's content."""
 
     WHOLE = "whole"
     TORN = "torn"
@@ -34,7 +34,7 @@ class Wholeness(Enum):
 
 
 def check_content(path: Path, name: bytes, siblings: Collection[bytes] = ()) -> Wholeness:
-    """Check a file. `name`: its own name; `siblings`: the names beside it, among which the shards of an index must be.
+    """Check a file. `name`: its name. `siblings`: the names in its folder, which must include the shards of an index.
 
     Raises:
         OSError: if it cannot be read.
@@ -62,7 +62,7 @@ def check_content(path: Path, name: bytes, siblings: Collection[bytes] = ()) -> 
                     return Wholeness.WHOLE
                 file.seek(0)
                 return Wholeness.UNKNOWN if _LEGACY_TORCH in file.read(64) else Wholeness.TORN
-        except (NotImplementedError, RecursionError, MemoryError):  # whole or not, it is more than can be read here
+        except (NotImplementedError, RecursionError, MemoryError):  # too large or too deep to be read
             return Wholeness.UNKNOWN
         except (ValueError, SyntaxError, LookupError, TypeError, AttributeError, struct.error, zipfile.BadZipFile):
             return Wholeness.TORN
@@ -100,7 +100,7 @@ def _numpy(file: BinaryIO, size: int) -> Wholeness:
 def _json(text: bytes, siblings: Collection[bytes]) -> Wholeness:
     try:
         return _judge(_has_shards(json.loads(text), siblings))
-    except UnicodeDecodeError as error:  # it is in another encoding, unless its last character is cut off
+    except UnicodeDecodeError as error:  # another encoding, unless the last character is cut off
         cut_off = error.end == len(text) and error.reason == "unexpected end of data"
         return Wholeness.TORN if cut_off else Wholeness.UNKNOWN
     except json.JSONDecodeError as error:
@@ -109,6 +109,6 @@ def _json(text: bytes, siblings: Collection[bytes]) -> Wholeness:
 
 
 def _has_shards(document: object, siblings: Collection[bytes]) -> bool:
-    """Return whether the files that an index of shards names are beside it; true of any other document."""
+    """Return whether the folder has all shards that an index names. True for any other document."""
     shards = document.get("weight_map") if isinstance(document, dict) else None
     return not isinstance(shards, dict) or {os.fsencode(str(name)) for name in shards.values()} <= set(siblings)

@@ -1,4 +1,4 @@
-"""Copies files while their program runs, and notices if one of them changed meanwhile."""
+"""Copies files while their program runs, and detects changes during the copy."""
 
 # pathlib takes no bytes
 # ruff: noqa: PTH118
@@ -20,13 +20,13 @@ from everspot_train.agent.artifacts.look import Look, Stamp
 _SMALL_BYTES = 256 << 10
 """The size up to which a file is read into memory first."""
 _MEMORY_BYTES = 64 << 20
-"""The most that is held in memory of one folder."""
+"""The most bytes of one folder that are held in memory."""
 _MOST_OPEN = 256
-"""The most files that are held open. A process may have 1,024 open, unless more are allowed."""
+"""The most files that are held open. A process may have 1,024 open by default."""
 _TICK_NS = 20_000_000
-"""Longer than a tick of the kernel's clock, by which files are stamped: 10 ms at the slowest (CONFIG_HZ=100)."""
+"""Longer than a tick of the kernel's clock for file times: 10 ms at the slowest (CONFIG_HZ=100)."""
 _OTHER_KIND = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
-"""Errors of opening a path whose file is gone, or at which there is a link, a socket or a pipe now."""
+"""Errors of opening a path whose file is gone, or was replaced by a link, a socket or a pipe."""
 _FICLONE = 0x40049409  # linux/fs.h: shares the blocks of a file with a new one, on btrfs and xfs
 
 
@@ -49,12 +49,12 @@ class UnreadableFile(Exception):
 
 
 class FolderCopier:
-    """Copies files of one folder as they were at one look, although their program goes on.
+    """Copies files of one folder as they were at one scan, while their program runs.
 
-    The files have to be read while none of them changes, and a program may pause for less time than it takes to copy
-    thousands of them. So only what has to happen in such a pause happens in it: small files are read into memory, and
-    larger ones are opened. An open file keeps its content when another one is renamed to its path, so it is copied
-    afterwards. What was read before a file changed is kept for the next try, in which only changed files are read.
+    The files have to be read while none of them changes, and a program may pause for less time than a copy of thousands
+    of files takes. So little work is done in the pause: small files are read into memory, and larger ones are opened.
+    An open file keeps its content when another file is renamed to its path, so it can be copied afterwards. If a file
+    changes, the files that were read before stay for the next try, which reads only changed files.
 
     Args:
         root: the folder.
@@ -70,10 +70,10 @@ class FolderCopier:
         self._number = 0
 
     def copy(self, paths: Collection[bytes], look: Look) -> dict[bytes, Path]:
-        """Copy files as `look` saw them. Returns the copies, which stay until `clear`.
+        """Copy files as they were at the scan `look`. Returns the copies, which stay until `clear`.
 
         Raises:
-            Changed: if a file has changed since.
+            Changed: if a file has changed since the scan.
             UnreadableFile: if a file cannot be read.
             OSError: if the disk cannot take the copies.
         """
@@ -87,7 +87,7 @@ class FolderCopier:
                 if path not in self._memory and path not in self._files:
                     try:
                         self._capture(path, stamp, opened)
-                    except Changed as error:  # the others are read all the same, for the next try
+                    except Changed as error:  # the other files are still read, for the next try
                         changed = changed or error
             if changed is not None:
                 raise changed
@@ -154,14 +154,14 @@ class FolderCopier:
                     shutil.copyfileobj(reader, writer, 1 << 22)
             status = os.fstat(reader.fileno())
             size, mtime_ns, ctime_ns, _ = stamp
-            # To remove the path, or rename another file to it, changes ctime alone.
+            # Removing the path, or renaming another file to it, changes only ctime.
             is_same = (status.st_size, status.st_mtime_ns) == (size, mtime_ns)
             if not is_same or (status.st_nlink > 0 and status.st_ctime_ns != ctime_ns):
                 raise Changed(os.fsdecode(path))
         self._files[path] = stamp, copy
 
     def _forget_others(self, stamps: Mapping[bytes, Stamp]) -> None:
-        """Remove what was read of files that are not asked for, or have changed since."""
+        """Forget files that are not requested, or have changed since they were read."""
         for path in [path for path, (stamp, _) in self._memory.items() if stamps.get(path) != stamp]:
             self._drop_memory(path)
         for path, (stamp, copy) in list(self._files.items()):
@@ -170,8 +170,8 @@ class FolderCopier:
                 del self._files[path]
 
     def _forget_unsettled(self) -> None:
-        """Remove what was read within a tick of the kernel's clock after its last change: a change right after that
-        would leave the stamp as it is."""
+        """Forget files that were read within a tick of the kernel's clock after their last change, because a further
+        change within the tick would not change the stamp."""
         latest = time.time_ns() - _TICK_NS
         stamps = {path: stamp for path, (stamp, _) in (*self._memory.items(), *self._files.items())}
         self._forget_others({path: stamp for path, stamp in stamps.items() if stamp[2] < latest})
@@ -193,7 +193,7 @@ class FolderCopier:
 
 
 def copy_growing(root: bytes, names: Mapping[bytes, str], target: Path) -> dict[bytes, Path]:
-    """Copy logs as they are now. Those that cannot be read are left out."""
+    """Copy logs as they are now. Unreadable ones are left out."""
     target.mkdir(parents=True, exist_ok=True)
     copies = {}
     for path, name in names.items():
@@ -218,12 +218,12 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def find_torn(copies: Mapping[bytes, Path], present: Iterable[bytes], doubtful: Collection[bytes]) -> dict[bytes, str]:
-    """Find files that are not whole by their content: the reason by path.
+    """Return the files whose content shows that they are not whole, each with the reason.
 
     Args:
         copies: the files to check.
-        present: all paths of the publication, among which the shards of an index must be.
-        doubtful: files that must show that they are whole.
+        present: all paths of the publication, which must include the shards of an index.
+        doubtful: files that count as torn unless their content shows that they are whole.
     """
     names_by_folder: dict[bytes, set[bytes]] = {}
     for path in present:
@@ -245,8 +245,8 @@ def find_torn(copies: Mapping[bytes, Path], present: Iterable[bytes], doubtful: 
 
 
 def open_regular(path: bytes) -> FileIO:
-    """Open a regular file for reading. The program may have put a pipe or a link in its place, which is neither waited
-    for nor followed.
+    """Open a regular file for reading. The program may have replaced it by a pipe or a link: pipes are not waited for,
+    and links not followed.
 
     Raises:
         OSError: if it is no regular file or cannot be read.

@@ -1,4 +1,4 @@
-"""Divides a folder into checkpoints by the layouts of the frameworks, and what is loose, by pure functions.
+"""Divides a folder into checkpoints with a framework's layout, loose files and logs, by pure functions.
 
 The last-written file of each layout comes from the framework's source:
 
@@ -36,7 +36,7 @@ STATE_ENDINGS = (
     b".pt", b".pth", b".bin", b".safetensors", b".ckpt", b".npz", b".npy", b".pkl", b".pickle", b".h5", b".hdf5",
     b".msgpack", b".joblib", b".mmap", b".memmap", b".dat", b".tar", b".zip", b".model", b".onnx", b".gguf",
 )  # fmt: skip
-"""Endings of files that hold state, however often they are written, and wherever they lie."""
+"""Endings of files that always hold state, however often they are written and in any folder."""
 _LOG_FOLDERS = {b"runs", b"wandb", b"mlruns", b"logs", b"tensorboard"}
 _VERSION = re.compile(
     rb"(?:step|epoch|iter|iteration|ckpt|checkpoint|snapshot|save|state)s?[-_=.]?(\d+)", re.IGNORECASE
@@ -46,7 +46,7 @@ _NUMBER = re.compile(rb"([A-Za-z]*)([-_=.]?)(\d+)")
 _FOLDER = re.compile(rb"([A-Za-z][A-Za-z_-]*?)([-_=.]?)(\d+)")
 _PART = re.compile(rb"\d+(\.\w+)?")
 _LEAST_VERSION = 100
-"""Less than this may as well be the number of a rank or a layer that happens to be the same as that of the version."""
+"""A smaller number may be the number of a rank or a layer that happens to equal the version's."""
 _MEMBERS = re.compile(
     rb"(rank|shard|part|proc|process|worker|split|gpu|device|of|mp|tp|pp|dp|layer|fold|seed|v|fp|bf|int|model)",
     re.IGNORECASE,
@@ -58,7 +58,7 @@ MARKER = os.fsencode(COMPLETE_MARKER)
 
 
 class Layout(StrEnum):
-    """How the completeness of a checkpoint is known."""
+    """The way in which a checkpoint shows that it is complete."""
 
     MARKED = "a marker"
 
@@ -71,13 +71,13 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True)
 class CheckpointUnit:
-    """A checkpoint that is complete or not by itself.
+    """A checkpoint whose completeness does not depend on files outside of it.
 
     Attributes:
         name: path of its folder or file.
-        layout: how its completeness is known.
+        layout: the way in which it shows that it is complete.
         paths: of its files and links.
-        missing: what is not there yet; empty if its names are complete.
+        missing: the first missing file, as a phrase; empty if no file is missing.
     """
 
     name: bytes
@@ -91,11 +91,11 @@ class Division:
     """A folder divided.
 
     Attributes:
-        units: the checkpoints that a layout tells apart.
+        units: the checkpoints whose files a layout identifies.
         loose: all other files that hold state.
-        others: logs and the like, which are kept beside them as they are.
+        others: logs and similar files, which are kept as they are.
         links: symbolic links outside of units.
-        missing: what the loose files lack by their names.
+        missing: the file that the loose files lack by their names, as a phrase.
         marked: whether a marker says that the loose files are complete; None if there is no marker.
     """
 
@@ -117,9 +117,9 @@ def divide(
 
     Args:
         look: the folder.
-        logs: files that are known to be logs by how they are written.
+        logs: files that were recognized as logs by their writes.
         families: the layout of earlier checkpoints, by the template of their folder (`path_template`).
-        settings: settings files that are known to hold state by how they are written.
+        settings: settings files that were recognized as state by their writes.
     """
     contents = _contents(look.items)
     units = list[CheckpointUnit]()
@@ -130,7 +130,7 @@ def divide(
     for folder in sorted(contents):
         related = any((folder + b"/").startswith(u.name + b"/") or u.name.startswith(folder + b"/") for u in units)
         if not related and _was_renamed(folder, contents[folder], look.items):
-            # A file that is missing shards was renamed with its folder: nothing more will come.
+            # A renamed folder is final: missing shards will not be written any longer.
             units.append(CheckpointUnit(folder, Layout.RENAMED, contents[folder]))
     inside = frozenset().union(*(unit.paths for unit in units))
     outside = {path: item for path, item in look.items.items() if path not in inside}
@@ -149,7 +149,7 @@ def divide(
 
 
 def is_log(path: bytes) -> bool:
-    """Return whether a path is that of a log, a picture or settings, which hold no state, by its name."""
+    """Return whether a file's name is that of a log, a picture or settings, which hold no state."""
     *folders, name = path.split(b"/")
     if _LOG_NAMES.fullmatch(name) is not None or _SETTINGS_NAMES.fullmatch(name) is not None:
         return True
@@ -157,13 +157,13 @@ def is_log(path: bytes) -> bool:
 
 
 def is_settings(path: bytes) -> bool:
-    """Return whether a path is that of settings, which hold state if the program rewrites them."""
+    """Return whether a file's name is that of settings, which hold state if the program rewrites them."""
     *folders, name = path.split(b"/")
     return _SETTINGS_NAMES.fullmatch(name) is not None and not _LOG_FOLDERS & set(folders)
 
 
 def may_stand_alone(path: bytes) -> bool:
-    """Return whether a log may be all that a program resumes from, as a table of results to which it appends."""
+    """Return whether a log may be a program's only state, such as a table of results to which it appends."""
     return not is_log(path) or path.endswith((b".jsonl", b".csv", b".tsv"))
 
 
@@ -173,7 +173,7 @@ def path_template(path: bytes) -> bytes:
     folder, slash, name = path.rpartition(b"/")
     parts = folder.split(b"/")
     numbered = [b"#" if part.isdigit() else _VERSION.sub(_with_sign, part) for part in parts]
-    if numbered != parts:  # the numbers in the name are those of members, unless they are the version again
+    if numbered != parts:  # numbers in the name belong to members, unless they repeat the version
         versions = {int(number) for part in parts for number in re.findall(rb"\d+", part)}
         same = _NUMBER.sub(lambda match: _version_again(match, versions), name)
         return b"/".join(numbered) + slash + same
@@ -186,13 +186,13 @@ def path_template(path: bytes) -> bytes:
 
 
 def member_template(path: bytes) -> bytes:
-    """Return the template of a file whose number is known to tell it from the other files of the same checkpoint."""
+    """Return the template of a file whose number distinguishes it from the other files of the same checkpoint."""
     folder, slash, name = path.rpartition(b"/")
     return path_template(folder + b"/_").rpartition(b"/")[0] + slash + name if folder else name
 
 
 def numbered_template(path: bytes) -> bytes:
-    """Return the path with `#` for the numbers of its name and, unlike `path_template`, of its folders too."""
+    """Return the path with `#` for the numbers of its name and, unlike `path_template`, of its folders."""
     folder, slash, _ = path.rpartition(b"/")
     name = path_template(path).rpartition(b"/")[2]
     return path_template(folder + b"/_").rpartition(b"/")[0] + slash + name if folder else name
@@ -238,7 +238,7 @@ def _framework_unit(
         return CheckpointUnit(folder, Layout.MARKED, paths, "" if whole else _OLDER)
     parent = folder.rpartition(b"/")[0] + b"/"
     if any(map(_DISTRIBUTED.fullmatch, names)) or family is Layout.DISTRIBUTED:
-        if path_template(parent) != parent:  # one of several that belong together, as step-20/model and step-20/optim
+        if path_template(parent) != parent:  # one of several folders, as step-20/model and step-20/optim
             return None
         return CheckpointUnit(folder, Layout.DISTRIBUTED, paths, _missing_metadata(folder, names, items))
     trainer = _TRAINER.fullmatch(folder.rpartition(b"/")[2]) and names & {b"training_args.bin", b"trainer_state.json"}
@@ -253,8 +253,8 @@ def _framework_unit(
 
 
 def _was_renamed(folder: bytes, paths: frozenset[bytes], items: Mapping[bytes, Item]) -> bool:
-    """Return whether nothing in the folder was changed since its name was: that changes the folder's own time of
-    change, and not the time at which its content was changed."""
+    """Return whether nothing in the folder has changed since it was renamed. A rename changes the folder's ctime, but
+    not its mtime."""
     own = items.get(folder)
     if own is None or own.ctime_ns <= own.mtime_ns:
         return False
@@ -264,7 +264,7 @@ def _was_renamed(folder: bytes, paths: frozenset[bytes], items: Mapping[bytes, I
 def _missing_metadata(folder: bytes, names: set[bytes], items: Mapping[bytes, Item]) -> str:
     closing = [items[folder + b"/" + name].ctime_ns for name in names if name.endswith(b".metadata")]
     data = [items[folder + b"/" + name].ctime_ns for name in names if name.endswith(b".distcp")]
-    if not closing or (data and max(closing) < max(data)):  # an older checkpoint is being written over
+    if not closing or (data and max(closing) < max(data)):  # an older checkpoint is being overwritten
         return ".metadata is not written yet"
     return ""
 

@@ -1,4 +1,4 @@
-"""Looks at a folder: its names with their stamps, and which files some process may be writing to now."""
+"""Scans a folder: its names with their stamps, and the files that processes may be writing to now."""
 
 # pathlib takes no bytes
 # ruff: noqa: PTH115, PTH118
@@ -16,7 +16,7 @@ from everspot_store.file_tree import EntryKind, walk_folder
 from everspot_train.agent.artifacts.open_files import OpenFiles, OwnOpenFiles
 
 UNFINISHED = b".tmp"
-"""The ending of names, of files or of folders, that are never kept."""
+"""The ending of files and folders that are never kept."""
 _KINDS = {stat.S_IFREG: EntryKind.FILE, stat.S_IFLNK: EntryKind.LINK, stat.S_IFDIR: EntryKind.DIRECTORY}
 _ASK_EVERY = timedelta(seconds=10)
 
@@ -31,7 +31,7 @@ class Item:
         kind: None if it is neither file, folder nor symbolic link.
         size: in bytes.
         mtime_ns: time of the last change of the content, which programs may set.
-        ctime_ns: time of the last change of anything, by this machine's kernel.
+        ctime_ns: time of the last change of content or status, by this machine's kernel.
         inode: of the file.
         mode: permission bits.
         target: of a symbolic link.
@@ -49,22 +49,22 @@ class Item:
 
     @property
     def stamp(self) -> Stamp:
-        """What changes when the file does, except by a write through a memory map."""
+        """A value that changes with the file, except for writes through a memory map."""
         return self.size, self.mtime_ns, self.ctime_ns, self.inode
 
 
 @dataclass(frozen=True)
 class Look:
-    """A folder at one moment.
+    """The scan of a folder at one moment.
 
     Attributes:
         at: monotonic time.
-        items: by path; without what is unfinished by its name.
+        items: by path, without unfinished ones.
         unfinished: paths with a part that ends in `.tmp`.
         writing: files that a process has open or mapped for writing, or that changed during the look. A file that was
             replaced during the look, by a rename, is complete.
-        appending: those of them that are only open to append.
-        mapped: those of them that are mapped, so that their stamps say nothing.
+        appending: the files of `writing` that are open only for appending.
+        mapped: the files of `writing` that are mapped, so that their stamps are not reliable.
         wall_ns: when the files were listed, by the clock of their times of change.
     """
 
@@ -78,14 +78,14 @@ class Look:
 
 
 class FolderWatch:
-    """Looks at one folder again and again.
+    """Scans one folder repeatedly.
 
-    To find out who writes to it costs milliseconds of processor time, so that is asked only if something has changed,
-    or now and then.
+    Finding the processes that write to it costs milliseconds of processor time, so this is done only if something has
+    changed, or once in a while.
 
     Args:
         root: the folder, which need not exist.
-        open_files: finds who writes to it; None: among the processes of this user.
+        open_files: finds the files that are being written to; None: searches the processes of this user.
     """
 
     def __init__(self, root: bytes, open_files: OpenFiles | None = None) -> None:
@@ -96,7 +96,7 @@ class FolderWatch:
         self._mapped: set[bytes] = set()
 
     def look(self, at: timedelta, *, thorough: bool = False) -> Look:
-        """Look at the folder. `thorough`: find out who writes to it in any case."""
+        """Scan the folder. `thorough`: find the files that are being written to in any case."""
         wall_ns = time.time_ns()
         items, unfinished = _list(self._root)
         last = self._last
@@ -113,7 +113,7 @@ class FolderWatch:
         items, unfinished = _list(self._root)
         changing = {path for path, item in items.items() if path in before and before[path].stamp != item.stamp}
         replaced = {path for path in changing if before[path].inode != items[path].inode}
-        if replaced:  # renamed into place, and so complete; unless it was removed, and is written anew at its place
+        if replaced:  # renamed into place, and so complete, unless removed and being written again
             again = self._open_files.opened(self._root)
             opened, appending = opened | again[0], appending | again[1]
             changing -= replaced

@@ -14,10 +14,10 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
 class OpenFiles(Protocol):
-    """Finds the files that processes may be writing to. Processes that may not be looked into are passed over."""
+    """Finds the files that processes may be writing to. Processes that this user may not inspect are ignored."""
 
     def opened(self, root: bytes) -> tuple[set[bytes], set[bytes]]:
-        """Return the paths below a folder that other processes have open for writing, and to append."""
+        """Return the paths below a folder that other processes have open for writing, and for appending."""
         ...
 
     def mapped(self, root: bytes) -> set[bytes]:
@@ -38,7 +38,7 @@ class OwnOpenFiles:
 
 
 def find_open_files(pids: Iterable[int], root: bytes) -> tuple[set[bytes], set[bytes]]:
-    """Return the paths below a folder that processes have open for writing, and to append. `root`: without symbolic
+    """Return the paths below a folder that processes have open for writing, and for appending. `root`: without symbolic
     links."""
     opened, appending = set[bytes](), set[bytes]()
     for pid in pids:

@@ -1,8 +1,8 @@
-"""Finds the file with which each round of a program begins that writes whole rounds between two looks.
+"""Finds the first file of each round of a fast program, which writes whole rounds between two scans.
 
-Of such a program, each look sees only the last write of each file, and may come in the middle of a round. Then the
-files seem to be written in the order `b, c, a`, of which `a` already belongs to the next round. The time between two
-writes tells: a program pauses longer between two rounds than between the files of one round.
+A scan of such a program sees only the last write of each file, and may happen in the middle of a round. Then the files
+seem to be written in the order `b, c, a`, although `a` already belongs to the next round. The pauses between the writes
+show it: a program pauses longer between two rounds than between the files of one round.
 """
 
 from collections import deque
@@ -12,20 +12,21 @@ from datetime import timedelta
 from itertools import pairwise
 
 SPAN = timedelta(seconds=5)
-"""Two looks within this time that see the same files written are looks at a program that writes fast."""
+"""A program is fast if two scans within this time see the same files written."""
 _LOOKS = 3
-"""Looks at all files before the leader is known."""
+"""The scans of all files that are needed before the leader is known."""
 _REMEMBERED = 20
-"""The pauses before each file that are remembered. The shortest counts, since a busy machine makes others longer."""
+"""The number of remembered pauses before each file. The shortest counts, because a busy machine prolongs pauses."""
 _CLEAR = 2
-"""How many times as long as before any other file the pause before the leader must be."""
+"""The least factor of the pause before the leader over the pause before any other file."""
 _SLOWEST_WRITE = 50_000_000
-"""Bytes per second. The time before a file's last write is no pause as far as the file may have been written in it."""
+"""Bytes per second. The time in which a file may have been written at this speed does not count as a pause before
+it."""
 
 
 @dataclass(frozen=True)
 class TimedWrite:
-    """The last write of a file before a look.
+    """The last write of a file before a scan.
 
     Attributes:
         template: the file's path without the number of its version.
@@ -39,13 +40,12 @@ class TimedWrite:
 
 
 class WriteOrder:
-    """The order in which a program writes files again and again.
+    """The order in which a program writes its files in each round.
 
     Attributes:
-        is_fast: whether the program writes all its files again within `SPAN`, from its first files on.
-        templates: the files that it writes so, by their templates.
-        leader: the file with which each round begins; None as long as that is not known, or if the looks see each
-            round alone.
+        is_fast: whether the program has written all its files again within `SPAN` from the beginning.
+        templates: the templates of these files.
+        leader: the first file of each round; None while it is unknown, or if each scan sees a single round.
     """
 
     def __init__(self) -> None:
@@ -63,12 +63,12 @@ class WriteOrder:
         self._looks = 0
 
     def observe(self, writes: Sequence[TimedWrite], at: timedelta, wall_ns: int) -> None:
-        """Take note of one look.
+        """Record one scan.
 
         Args:
-            writes: what was written since the last look, in the order of the writes.
-            at: monotonic time of the look.
-            wall_ns: the time of the look by the kernel's clock, in nanoseconds.
+            writes: the writes since the last scan, in order.
+            at: monotonic time of the scan.
+            wall_ns: the time of the scan by the kernel's clock, in nanoseconds.
         """
         if self._settled or not writes:
             return
@@ -87,7 +87,7 @@ class WriteOrder:
             self._compare(writes, written, at, wall_ns)
 
     def _compare(self, writes: Sequence[TimedWrite], written: frozenset[bytes], at: timedelta, wall_ns: int) -> None:
-        # A file that is not written in every round, such as a best model, drops out again.
+        # A file that is not written in every round, such as a best model, is removed again.
         self.templates = frozenset(name for name, last in self._written_at.items() if at - last <= SPAN)
         for before, after in pairwise(writes):
             if after.ctime_ns > before.ctime_ns:  # the order within a tick of the kernel's clock is not known
@@ -108,11 +108,12 @@ class WriteOrder:
         first, second = sorted(pauses, key=lambda name: (-pauses[name], name))[:2]
         if pauses[first] <= _CLEAR * max(pauses[second], 0.0):
             return None
-        # No pause was seen before a file with which all looks begin. The rest of the looks is shorter than the pause.
+        # If all scans begin with the same file, no pause before it was seen. It is longer than the other pauses of the
+        # scans.
         unseen = self.templates - self._pauses.keys()
         return first if unseen <= {first} else None
 
 
 def _pause_seconds(before_ns: int, after_ns: int, size: int) -> float:
-    """Return for how long a program paused, at least, before it began to write a file of `size` bytes."""
+    """Return the shortest possible pause of a program before it began to write a file of `size` bytes."""
     return (after_ns - before_ns) / 1e9 - size / _SLOWEST_WRITE

@@ -1,4 +1,5 @@
-"""Plans a publication: which files are published as they are now, and which as they were kept before. Pure."""
+"""Plans a publication: which files are published with their present content, and which with the last published one.
+Pure functions."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -13,11 +14,11 @@ from everspot_train.agent.artifacts.look import Item, Look, Stamp
 
 @dataclass(frozen=True)
 class LastPublication:
-    """What was published last.
+    """The last publication.
 
     Attributes:
         entries: the tree, by path.
-        stamps: of the files on this machine that have the published content.
+        stamps: the stamps of files on this machine that have the published content.
     """
 
     entries: Mapping[bytes, TreeEntry] = field(default_factory=dict)
@@ -29,10 +30,11 @@ class PublicationPlan:
     """A publication.
 
     Attributes:
-        units: the name of the checkpoint of each path; empty for files that are in none.
-        present: paths that are published as they are now.
-        carried: entries that are published as they were.
-        folders: the folders above them and the empty ones in their checkpoints, each with the name of its checkpoint.
+        units: the name of each path's checkpoint; empty for paths outside of checkpoints.
+        present: paths that are published with their present content.
+        carried: entries that are published unchanged from the last publication.
+        folders: the parents of these paths and the empty folders in their checkpoints, each with the name of its
+            checkpoint.
     """
 
     units: Mapping[bytes, bytes]
@@ -42,8 +44,8 @@ class PublicationPlan:
 
 
 def is_due(look: Look, assessment: Assessment, last: LastPublication, dirty: Iterable[bytes] = ()) -> bool:
-    """Return whether a checkpoint is complete that was not published yet. Tables of results count only where there is
-    nothing else, other logs and files that are gone never."""
+    """Return whether a complete checkpoint was not published yet. Tables of results count only if there is nothing
+    else; other logs and removed files never count."""
     state = {path for unit in assessment.units for path in unit.paths} | (assessment.loose or set())
     if not state and not assessment.waiting and assessment.loose is not None:
         state = {path for path in assessment.others if may_stand_alone(path)}
@@ -53,12 +55,12 @@ def is_due(look: Look, assessment: Assessment, last: LastPublication, dirty: Ite
 
 
 def plan(look: Look, assessment: Assessment, last: LastPublication, refused: Iterable[bytes] = ()) -> PublicationPlan:
-    """PublicationPlan a publication.
+    """Return the plan of a publication.
 
     Args:
         look: the folder.
         assessment: of the folder.
-        last: what was published last.
+        last: the last publication.
         refused: logs that could not be copied.
     """
     units = {path: unit.name for unit in assessment.units for path in unit.paths}
@@ -75,7 +77,7 @@ def plan(look: Look, assessment: Assessment, last: LastPublication, refused: Ite
         if target is None or target in published or target in folders:
             units[path] = b""
             carried.pop(path, None)
-        elif path in last.entries:  # it leads to a checkpoint that is not complete yet
+        elif path in last.entries:  # it points to a checkpoint that is not complete yet
             carried[path] = last.entries[path]
     inside = dict(_folders_of_units(look, assessment))
     above = {parent: inside.get(parent, b"") for path in (*units, *carried, *inside) for parent in _parents(path)}
@@ -88,8 +90,8 @@ def plan(look: Look, assessment: Assessment, last: LastPublication, refused: Ite
 
 
 def find_empty_folders(look: Look, assessment: Assessment) -> set[bytes]:
-    """Find the empty folders that are in no checkpoint that is a folder. They are not kept: a program that makes the
-    folder of its next checkpoint first would take it for its newest one."""
+    """Return the empty folders outside of checkpoint folders. They are not kept, because a program that first makes the
+    folder of its next checkpoint would mistake it for its newest checkpoint."""
     folders = {path for path, item in look.items.items() if item.kind is EntryKind.DIRECTORY}
     inhabited = {parent for path in look.items for parent in _parents(path)}
     waiting = {path for path in folders for name in assessment.waiting if path.startswith(name + b"/")}
@@ -97,7 +99,7 @@ def find_empty_folders(look: Look, assessment: Assessment) -> set[bytes]:
 
 
 def _folders_of_units(look: Look, assessment: Assessment) -> Iterable[tuple[bytes, bytes]]:
-    """The folders inside the complete checkpoints, each with the name of its checkpoint."""
+    """Yield the folders inside the complete checkpoints, each with the name of its checkpoint."""
     names = [unit.name for unit in assessment.units if unit.name not in unit.paths]
     for path, item in look.items.items():
         if item.kind is EntryKind.DIRECTORY:
@@ -105,7 +107,7 @@ def _folders_of_units(look: Look, assessment: Assessment) -> Iterable[tuple[byte
 
 
 def link_target(path: bytes, item: Item) -> bytes | None:
-    """Return the path in the folder to which a link leads; None if it leads elsewhere."""
+    """Return the path in the folder that a link points to; None if it points elsewhere."""
     folder = b"" if item.inside else os.path.dirname(path)  # noqa: PTH120
     target = os.path.normpath(os.path.join(folder, item.target))  # noqa: PTH118
     return None if target.startswith((b"/", b"../")) else target
@@ -137,14 +139,15 @@ def without(assessment: Assessment, torn: Mapping[bytes, str]) -> Assessment:
 
 
 def _skip_reasons(paths: frozenset[bytes], torn: Mapping[bytes, str]) -> dict[bytes, str]:
-    """Return why each file of a checkpoint is left out: for its own reason, or for that of another of its files."""
+    """Return why each file of a checkpoint is left out: for its own reason, or because of another file of the
+    checkpoint."""
     first = min(path for path in paths if path in torn)
     together = f"it belongs to the same checkpoint as {escape_path(first)}: {torn[first]}"
     return {path: torn.get(path, together) for path in paths}
 
 
 def _stays(path: bytes, entry: TreeEntry, look: Look, assessment: Assessment) -> bool:
-    """Return whether the published content of a path stays, because its present content is not complete."""
+    """Return whether a path keeps its published content, because its present content is not complete."""
     unit = unescape_path(entry.unit)
     if entry.kind is EntryKind.DIRECTORY:
         return unit in assessment.waiting

@@ -1,15 +1,17 @@
 """Learns which loose files a program writes together, from the order in which it writes them.
 
-A program writes the files of a checkpoint one after the other, and then the same files again. The *leader* is the file
-that begins each round. The *members* are written in every round. A round is complete when each member was written
-since the leader was. A file that is missing in two rounds in a row, such as `best.pt`, is no member.
+A program writes the files of a checkpoint one after another; this is a *round*. Later rounds write the same files
+again. The *leader* is the first file of each round, and the *members* are written in every round. A round is complete
+when each member was written after the leader. A file that is missing in two consecutive rounds, such as `best.pt`, is
+no member.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 _MISSES = 2
-"""Rounds in a row without a file after which the file is no member: a best model is often written in the first."""
+"""A file that is missing in this many consecutive rounds is no member. A best model is often written in the first
+round."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Write:
     Attributes:
         path: of the file.
         template: the path without the number of its version.
-        new: whether there was no file of this path before.
+        new: whether the path did not exist before.
     """
 
     path: bytes
@@ -34,7 +36,7 @@ class Rhythm:
     Attributes:
         leader: the template that begins a round; None before the first write.
         members: the templates that belong to every round.
-        rounds: how many rounds were seen whole.
+        rounds: the number of complete rounds.
         current: the writes of the present round, in order.
     """
 
@@ -45,7 +47,7 @@ class Rhythm:
     _misses: dict[bytes, int] = field(default_factory=dict)
     _twice: set[bytes] = field(default_factory=set)  # members that a round writes more than once
     _led: bool = True  # whether the leader has begun the present round
-    _places: dict[bytes, int] = field(default_factory=dict)  # where each template first comes in the present round
+    _places: dict[bytes, int] = field(default_factory=dict)  # the first position of each template in the present round
 
     def observe(self, writes: Iterable[Write]) -> None:
         """Record writes, in their order."""
@@ -54,12 +56,12 @@ class Rhythm:
 
     @property
     def whole(self) -> bool:
-        """Whether the present round is complete, as far as that is known from earlier rounds."""
+        """Whether the present round is complete, judged by earlier rounds."""
         return self.rounds > 0 and self.members <= self._places.keys()
 
     @property
     def replaced(self) -> bool:
-        """Whether the present round has written over a file, so that the round before it is gone."""
+        """Whether the present round has overwritten a file, so that the round before it is lost."""
         return any(not write.new for write in self.current)
 
     def _observe(self, write: Write) -> None:
@@ -69,14 +71,14 @@ class Rhythm:
         if write.template == self.leader and self.current:
             if self._led or self.whole:
                 self._close()
-            else:  # what seemed to be a round without the leader was the end of the one before
+            else:  # the writes before the leader belong to the end of the round before
                 self._twice.add(self.current[0].template)
             self._begin(write, led=True)
         elif again and self._begins_without_leader(write.template):
             self._close()
             self._begin(write, led=False)
         elif again and write.template != self.leader and not self._is_member(write.template):
-            # It comes more often than the leader: the rounds are its own.
+            # It is written more often than the leader, so it begins the rounds.
             after = {write.template for write in self.current[self._places[write.template] + 1 :]}
             self.leader, self.members, self._misses = write.template, frozenset(after) - {write.template}, {}
             self.rounds = max(self.rounds, 1)
@@ -89,8 +91,8 @@ class Rhythm:
         self.current, self._places, self._led = [write], {write.template: 0}, led
 
     def _begins_without_leader(self, template: bytes) -> bool:
-        """Return whether a member that a whole round has written already begins the next one: the leader may be a best
-        model, which is not written in each."""
+        """Return whether a member that the complete round has already written begins the next round: the leader may be
+        a best model, which is not written in each round."""
         written_last = self.current[-1].template == template
         return not written_last and self.whole and self._is_member(template) and template not in self._twice
 

@@ -1,7 +1,7 @@
-"""Tells state in settings files apart from configuration, by how the program writes them.
+"""Distinguishes settings files that hold state from configuration, by the program's writes.
 
 `config.yaml` is written once and describes the run. `trainer.toml` with a step counter is written again in each round
-and belongs to the weights beside it. The names do not tell, so only a file that is rewritten counts as state.
+and belongs to the weights beside it. The names do not show the difference, so only a rewritten file counts as state.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from everspot_train.agent.artifacts.layouts import is_log, is_settings, path_tem
 from everspot_train.agent.artifacts.look import Look
 
 _WRITES_OF_A_ROUND = 2
-"""Writes of one state file after which a settings file that was not written in between belongs to no round."""
+"""A settings file that is not written between this many writes of one state file belongs to no round."""
 
 
 class SettingsFiles:
@@ -30,7 +30,7 @@ class SettingsFiles:
         self._learned = frozenset(filter(is_settings, members))
         self.state = set(self._learned)
         self._state_writes = Counter[bytes]()
-        self._writes_before: dict[bytes, Counter[bytes]] = {}  # those before the last write of a settings file
+        self._writes_before: dict[bytes, Counter[bytes]] = {}  # the writes before the last write of a settings file
 
     def observe(self, paths: Iterable[bytes], before: Look, look: Look, logs: Collection[bytes]) -> None:
         """Record the written files, in the order of their writes."""
@@ -44,7 +44,7 @@ class SettingsFiles:
                     self.state.add(template)
                 self._writes_before[template] = Counter(self._state_writes)
             elif not is_log(path):
-                if not self._state_writes:  # what was rewritten before there was any state is configuration
+                if not self._state_writes:  # a file that is rewritten before any state exists is configuration
                     self.state = set(self._learned)
                 self._state_writes[template] += 1
 
@@ -53,8 +53,8 @@ class SettingsFiles:
         return is_settings(path) and path_template(path) in self.state
 
     def pending(self, paths: Iterable[bytes]) -> frozenset[bytes]:
-        """Return the settings files that may still be rewritten in the present round: it is not known yet whether they
-        hold state."""
+        """Return the settings files that may still be rewritten in the present round, so that it is unknown whether
+        they hold state."""
         templates = {path: path_template(path) for path in paths if is_settings(path)}
         return frozenset(
             path

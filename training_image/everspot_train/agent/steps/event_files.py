@@ -1,8 +1,8 @@
-"""Reads scalars from TensorBoard's event files in a job's folders, as far as they have grown since the last look.
+"""Reads new scalars from TensorBoard's event files in a job's folders.
 
-The job may write anything there, and files may grow while they are read. So the records are cut apart here, with a
-limit for each, and only their contents are parsed by TensorBoard's own package, which the extra `image` installs. A
-record whose checksums are wrong has no scalars.
+The job may write anything there, and files may grow while they are read. So this module splits a file into records,
+with a limit for each, and TensorBoard's own package (of the extra `image`) only parses their contents. A record with a
+wrong checksum has no scalars.
 """
 
 import importlib
@@ -26,24 +26,24 @@ from everspot_train.rundir import open_regular
 LOOK_EVERY = timedelta(seconds=5)
 MOST_PER_FILE = 1024 * 1024
 MOST_PER_LOOK = 2 * MOST_PER_FILE
-"""The most bytes that one look reads, some 60,000 scalars. The rest follows in the next looks."""
+"""The most bytes that one call of `read` reads, some 60,000 scalars. The next calls continue."""
 LARGEST_RECORD = 256 * 1024
-"""The largest record, in bytes, that is parsed: scalars have some dozens, and pictures and histograms are passed
-over."""
+"""The largest record that is parsed, in bytes. Scalars have some dozens; pictures and histograms are ignored."""
 MOST_FILES = 64
 MOST_ENTRIES = 5000
-"""The most entries of a job's folders that one look visits."""
+"""The most entries of a job's folders that one call visits."""
 DEEPEST = 6
-"""The deepest folder that is looked into, below the working directory."""
+"""The deepest folder that is searched, below the working directory."""
 
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _HEADER, _FOOTER = struct.Struct("<QI"), _CHECKSUM.size
-"""A record: its length and the checksum of that, the content, and the checksum of the content."""
+"""A record: its length, the checksum of the length, the content, and the checksum of the content."""
 _FLOAT = 1  # tensorflow's DT_FLOAT
 _LATEST = 8e13
-"""The latest time of an event, seconds since 1970, that a `timedelta` can hold: also milliseconds taken for seconds."""
+"""The latest time of an event in seconds since 1970, within the range of `timedelta`. Milliseconds that are mistaken
+for seconds are below it."""
 _PLACEHOLDER = ("hp_metric", -1.0)
-"""What Lightning's TensorBoardLogger writes with the hyperparameters of a program that names no metric for them."""
+"""The placeholder that Lightning's TensorBoardLogger writes with hyperparameters without a metric."""
 _LEFT_OUT = {".git", ".venv", "__pycache__", "node_modules"}
 
 _log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Position:
-    """How far a file was read: the byte at which the next record begins. `broken`: it is not read any further.
-    `read_at`: the number of the last look that read it."""
+    """The position in a file: `offset` is the byte at which the next record begins. `broken`: the file is no longer
+    read. `read_at`: the number of the last call that read it."""
 
     offset: int
     read_at: int = 0
@@ -62,8 +62,7 @@ class _Position:
 class EventFiles:
     """The event files below one folder. Not thread-safe.
 
-    Files that are there before the program starts were written by an earlier attempt: only what is added to them
-    counts.
+    Files that exist before the program starts were written by an earlier attempt: only later records count.
     """
 
     def __init__(self, root: Path, clock: Clock) -> None:
@@ -77,10 +76,10 @@ class EventFiles:
         self._missing = False
 
     def read(self, *, now: bool = False) -> list[tuple[timedelta, StepReport]]:
-        """Return what was added, by step, once LOOK_EVERY has passed, or `now`, each with the time that the file says,
-        which need not be true, or of the look if it says none. Files that cannot be read have none.
+        """Return the new scalars by step, each with the time in the file (which may be wrong), or the time of the call.
+        Reads only once LOOK_EVERY has passed, or with `now`. Unreadable files have no scalars.
 
-        Of more files than one look can read, those come first that were not read for longest.
+        If there are more files than one call can read, the least recently read files come first.
         """
         if not (self._due.due() or now) or self._missing:
             return []
@@ -127,7 +126,7 @@ class EventFiles:
         while begin + _HEADER.size <= len(data):
             length, checksum = _HEADER.unpack_from(data, begin)
             if self._checksum(data[begin : begin + _LENGTH.size]) != checksum:
-                position.broken = True  # where the next record begins is not known
+                position.broken = True  # the beginning of the next record is unknown
                 return
             end = begin + _HEADER.size + length + _FOOTER
             if length > LARGEST_RECORD:
@@ -146,7 +145,7 @@ class EventFiles:
     def _scalars(self, content: bytes, position: _Position) -> Iterator[tuple[int, timedelta, str, float]]:
         try:
             event = self._parse(content)
-        except Exception:  # the package's own DecodeError: this file is no event file, or is damaged
+        except Exception:  # the package's DecodeError: the file is no event file, or is damaged
             position.broken = True
             return
         if not 0 <= event.step <= MOST_STEPS:
@@ -184,7 +183,7 @@ def find_event_files(root: Path) -> list[tuple[Path, int]]:
 
 
 def _number(value: Any) -> float | None:
-    """Return the scalar of a summary's value, in the older form or as a tensor; None if it holds something else."""
+    """Return the scalar of a summary's value, in the older form or as a tensor; None for other values."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)

@@ -1,4 +1,4 @@
-"""Reads the step lines in the output of a program, as far as it has grown since the last look."""
+"""Reads new step lines from the output of a program."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ from everspot_core.jobs.step_lines import LONGEST_LINE, MARK, StepReport, parse_
 from everspot_train.rundir import open_regular
 
 MOST_PER_LOOK = 256 * 1024
-"""The most bytes that one look reads: 1 MiB a second. Of a program that prints faster the newest are read."""
+"""The most bytes that one call of `read` reads: 1 MiB a second. If a program prints faster, the newest bytes are
+read."""
 
 _MARK = f"{MARK} ".encode()
 
@@ -16,7 +17,7 @@ class OutputSteps:
     """The step lines of one output file. Not thread-safe.
 
     Attributes:
-        overlong: whether a step line was passed over because it is too long.
+        overlong: whether a step line was ignored because it is too long.
     """
 
     def __init__(self, output: Path) -> None:
@@ -27,11 +28,11 @@ class OutputSteps:
         self.overlong = False
 
     def read(self) -> list[StepReport]:
-        """Return what new lines report, in their order. A file that cannot be read has none."""
+        """Return the reports of new lines, in order. An unreadable file has none."""
         try:
             with open_regular(self._output) as file:
                 size = file.seek(0, 2)
-                if size < self._offset:  # the program has cut it off
+                if size < self._offset:  # the program has truncated it
                     self._offset, self._begun, self._passing_over = 0, b"", False
                 if size - self._offset > MOST_PER_LOOK:
                     self._offset, self._begun, self._passing_over = size - MOST_PER_LOOK, b"", True

@@ -1,4 +1,4 @@
-"""Keeps the steps and metrics of a program that does not use the trainer library, and writes them to the store."""
+"""Records the steps and metrics of a program that does not use the trainer library in the store."""
 
 import threading
 from collections import deque
@@ -20,17 +20,17 @@ from everspot_train.agent.threads import DueTimer
 from everspot_train.metrics_buffer import MetricsBuffer
 
 WRITE_EVERY = timedelta(minutes=5)
-"""The newest metrics are in the job's record too, with each renewal of its lease."""
+"""The time between two writes. The newest metrics are also in the job's record, with each renewal of its lease."""
 _SPACING = timedelta(seconds=0.5)
-"""The least real time between two recorded values of one metric, as for programs on the trainer library."""
+"""The least real time between two recorded values of one metric, the same as for programs on the trainer library."""
 _RATE_WINDOW = timedelta(seconds=60)
 
 
 class StepRecorder:
     """The steps of one attempt. `look` and `write` are called by one thread at a time; `add_to` by any.
 
-    A program that prints step lines counts by these alone, because a TensorBoard file may count something else, such as
-    epochs.
+    For a program that prints step lines only these lines count, because a TensorBoard file may count something else,
+    such as epochs.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class StepRecorder:
         self._due.due()
 
     def watch(self, folder: Path) -> None:
-        """Look for TensorBoard's event files in this folder, too. What is in them already does not count."""
+        """Also read TensorBoard's event files in this folder. Existing content does not count."""
         self._event_files = EventFiles(folder, self._clock)
 
     @property
     def first_step(self) -> int | None:
-        """The step that this attempt reported first; None before that."""
+        """The first step that this attempt reported; None before it."""
         with self._lock:
             return self._first.step if self._first is not None else None
 
     @property
     def step(self) -> int | None:
-        """The step that was reported last; None before the first."""
+        """The last reported step; None before the first."""
         with self._lock:
             return self._last.step if self._last is not None else None
 
@@ -83,7 +83,7 @@ class StepRecorder:
             return dict(self._metrics)
 
     def look(self, *, last: bool = False) -> None:
-        """Read what the program has reported since the last look. `last`: it is over, and all of it is read now."""
+        """Read the program's new reports. `last`: the program has ended, and all remaining reports are read."""
         now = self._clock.monotonic()
         reports = [(now, report) for report in self._output.read()]
         self._prints = self._prints or bool(reports)
@@ -112,7 +112,7 @@ class StepRecorder:
             )
 
     def take_warnings(self) -> list[str]:
-        """Return what was left out of the reports, in sentences: each once."""
+        """Return warnings about left-out reports, each once."""
         with self._lock:
             warnings, self._warnings = self._warnings, []
             return warnings
@@ -127,7 +127,7 @@ class StepRecorder:
             self._record(report, moment)
             before = self._last or report
             self._first, self._last = self._first or report, report
-            if report.total_steps is None or report.steps_per_epoch is None:  # a line need not repeat them
+            if report.total_steps is None or report.steps_per_epoch is None:  # later lines may omit them
                 self._last = replace(
                     report,
                     total_steps=report.total_steps or before.total_steps,
@@ -154,8 +154,8 @@ class StepRecorder:
             recorded_at = self._recorded_at.get(name)
             if self._stop_watch is not None and name == self._stop_watch.rule.metric:
                 self._stop_watch.add(report.step, value)
-                recorded_at = None  # an attempt that goes on elsewhere needs every one of them
-            if recorded_at is not None and abs(moment - recorded_at) < _SPACING:  # times may go back, by any amount
+                recorded_at = None  # an attempt elsewhere needs every evaluation
+            if recorded_at is not None and abs(moment - recorded_at) < _SPACING:  # times may jump back
                 self._skipped[name] = report.step, value
             else:
                 self._recorded_at[name] = moment
@@ -164,7 +164,7 @@ class StepRecorder:
         self._buffer.add(report.step, due)
 
     def _record_skipped(self, now: timedelta, *, last: bool) -> None:
-        """Record values that came too soon after another one, once nothing has followed them."""
+        """Record values that came too soon after another value, once no value has followed them."""
         for name, (step, value) in list(self._skipped.items()):
             if last or (self._prints and now - self._recorded_at[name] >= _SPACING):
                 del self._skipped[name]

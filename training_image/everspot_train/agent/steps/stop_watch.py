@@ -1,4 +1,4 @@
-"""Decides when the job's `stop` ends a program that does not use the trainer library, by the steps that it reports."""
+"""Decides when the job's `stop` ends a program that does not use the trainer library, by its reported metrics."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,11 @@ from everspot_train.agent.actions import JobKey
 
 
 class StopWatch:
-    """The evaluations of one attempt, behind those of earlier attempts, which are read from the store. `add` and `look`
-    are called by one thread at a time.
+    """The evaluations of one attempt, and before them those of earlier attempts, which are read from the store. `add`
+    and `look` are called by one thread at a time.
 
     Attributes:
-        early_stop: why the program is to end; None while it goes on.
+        early_stop: why the program has to end; None while it continues.
     """
 
     def __init__(self, store: Store, job: JobKey, rule: StopRule) -> None:
@@ -35,10 +35,10 @@ class StopWatch:
         self._new.append((step, value))
 
     def look(self, total_steps: int | None) -> None:
-        """Judge what was added. A program at its last step is not ended early.
+        """Judge the added evaluations. A program at its last step is not ended early.
 
         Raises:
-            StoreError: if earlier evaluations cannot be read; they are judged by the next look.
+            StoreError: if earlier evaluations cannot be read. The next call tries again.
         """
         if not self._new:
             return

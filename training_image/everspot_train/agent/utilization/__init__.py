@@ -1,1 +1,1 @@
-"""What a job uses of its machine: read from the kernel and the GPUs, and kept in the store."""
+"""Measures a job's utilization of its machine by the kernel and the GPUs, and writes it to the store."""

@@ -1,8 +1,9 @@
-"""Reads what the kernel has counted of a job's processes and of the machine.
+"""Reads the kernel's counters of a job's processes and of the machine.
 
 A control group counts all processes that were ever in it (Linux, Documentation/admin-guide/cgroup-v2.rst: cpu.stat,
-io.stat, io.pressure). Without one the same counters of each process are added up: proc_pid_stat(5), proc_pid_io(5). A
-process that was waited for is then in the counters of its parent, so the sum only falls if nobody waited for one.
+io.stat, io.pressure). Without one the same counters of each process are added up: proc_pid_stat(5), proc_pid_io(5). The
+counters of a process that was waited for are then in its parent's, so the sum falls only if a process ends that nobody
+waits for.
 
 A file that cannot be read is no error: its figure is None.
 """
@@ -27,8 +28,8 @@ class JobCounters:
         memory_gib: memory that they hold now, without file cache.
         read_bytes: bytes from disks since the job began.
         written_bytes: bytes to disks since the job began.
-        io_wait_seconds: time in which at least one thread waited for a disk. Of the whole machine where no control
-            group counts it.
+        io_wait_seconds: time in which at least one thread waited for a disk. Of the whole machine if no control group
+            counts it.
     """
 
     cpu_seconds: float | None = None
@@ -39,7 +40,7 @@ class JobCounters:
 
 
 def read_job(group: Path | None, find_processes: Callable[[], Iterable[int]]) -> JobCounters:
-    """Return the counters of a control group, and where it does not count those of the processes, which are looked for
+    """Return the counters of a control group. Counters that it lacks are read from the processes, which are searched
     only then."""
     cpu_micros = _numbers(group / "cpu.stat").get("usage_usec") if group is not None else None
     memory_gib = memory.of_group(group) if group is not None else None

@@ -1,7 +1,7 @@
 """Reads GPUs by NVML, NVIDIA's management library, through its own binding `nvidia-ml-py`.
 
-A machine without the library, the binding or a GPU has no figures, and a figure that a GPU does not have is None. A
-call may hang on a broken GPU, so only a thread that nothing else depends on calls `read`.
+Without the library, the binding or a GPU there are no figures. A figure that a GPU does not provide is None. A call may
+hang on a broken GPU, so only a thread that nothing else depends on calls `read`.
 """
 
 import logging
@@ -16,7 +16,7 @@ T = TypeVar("T")
 _GIB = 2**30
 _MILLIWATTS = 1000
 _MOST_EVENTS = 64
-"""The most Xids that one reading takes from the driver's queue."""
+"""The most Xids that one call reads from the driver's queue."""
 
 _log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Gpus:
 def open_gpus(numbers: tuple[int, ...]) -> Gpus | None:
     """Return the GPUs with these numbers, in the order of the PCI bus; None without NVML, or without all of them.
 
-    NVML stays open as long as the agent runs: to close it could hang on a broken GPU, too.
+    NVML stays open for the life of the agent, because closing it could also hang on a broken GPU.
     """
     if not numbers:
         return None

@@ -1,4 +1,4 @@
-"""Samples what one attempt uses of the machine, and writes it to the store, in windows that grow with its age."""
+"""Samples the utilization of one attempt, and writes it to the store in windows that grow with the attempt's age."""
 
 import logging
 import threading
@@ -24,8 +24,8 @@ from everspot_train.agent.utilization.gpus import GpuReading, open_gpus
 from everspot_train.rundir import Status
 
 SAMPLE_EVERY = timedelta(seconds=10)
-"""Real time between two samples: as the heartbeat of an idle instance. It bounds the cost (`bench/measure.py`). GPUs
-report the last second or less, so a minute has six looks at them."""
+"""Real time between two samples, the same as the heartbeat of an idle instance. It bounds the cost
+(`bench/measure.py`). GPUs report the last second or less, so a minute has six readings."""
 RECENT = timedelta(minutes=1)
 """The span of the figures in the job's record, which is renewed about as often."""
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class UtilizationSampler:
-    """The use of the machine by one attempt.
+    """The utilization of the machine by one attempt.
 
     `sample` is called by one thread, and may hang with a broken GPU; `write` by another. Neither can end the job.
 
@@ -42,7 +42,7 @@ class UtilizationSampler:
         status: the trainer's last report; None for a program without it.
         vcpus: processors that the job may use.
         gpus: the numbers of its GPUs.
-        limit: judges the use of its GPUs; None: nothing is to be judged.
+        limit: judges the use of its GPUs; None without a limit.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class UtilizationSampler:
             return self._limit.low_share if self._limit is not None else None
 
     def sample(self) -> None:
-        """Take a sample if it is due. What fails here is logged once, and nothing further is sampled."""
+        """Take a sample if it is due. After a failure, which is logged, no further samples are taken."""
         now = self._clock.monotonic()
         if self._failed or (self._before and now - self._sampled_at < SAMPLE_EVERY):
             return
@@ -149,8 +149,8 @@ class UtilizationSampler:
             self._add(span, now)
 
     def _growth(self, name: str, value: float | None) -> float | None:
-        """Return by how much a counter has grown since it was last read. One that fell began again, or lost a process
-        that nobody waited for: nothing is known of its growth."""
+        """Return the growth of a counter since its last reading. None if the counter fell, because it restarted, or
+        lost a process that nobody waited for."""
         self._before.setdefault(name, None)
         before = self._before[name]
         if value is not None:

@@ -1,1 +1,1 @@
-"""The training image, baked on this machine: layers of a root tree, made by the product's own provisioning script."""
+"""Bakes the training image on this machine, as layers of a root tree, with the product's provisioning script."""

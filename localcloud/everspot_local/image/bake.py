@@ -1,8 +1,8 @@
 """Bakes the training image as layers of a root tree, by the product's own provisioning script.
 
-Three layers: Debian; what Everspot's own code does not change (packages, the virtual environment with its
-dependencies); the product. Each is kept by the digest of its inputs, so that a change of the code bakes the last one
-alone. An image that fails its self-test is not kept.
+There are three layers: Debian; the packages and the virtual environment with its dependencies; and Everspot itself.
+Each layer is cached under the digest of its inputs, so that a change of Everspot's code bakes only the last one. An
+image that fails its self-test is deleted.
 """
 
 import fcntl
@@ -25,27 +25,27 @@ from everspot_local.machines.trees import MANIFEST
 
 SELF_TEST_TIMEOUT = timedelta(minutes=15)
 _KEPT = 3
-"""Images that stay: the newest of each cloud, and one to compare with."""
+"""The most images in the cache: the newest of each cloud, and one to compare with."""
 _SELF_TEST_ENDS = "[Unit]\nSuccessAction=poweroff\nFailureAction=poweroff\n"
 
 Report = Callable[[str], None]
 
 
 class BakeFailed(RuntimeError):
-    """The image cannot be baked; the message says at which step, and where its log is."""
+    """The image cannot be baked. The message names the step and its log."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """A baked image, as its folder's `image.json` says it.
+    """A baked image, as described in the `image.json` of its folder.
 
     Attributes:
         layers: the folders of its root tree, the lowest first.
-        cloud: whose metadata service its machines have.
-        commit: what it was baked of.
+        cloud: the cloud whose metadata service its machines use.
+        commit: the commit that it was baked from.
         digest: of its inputs.
         mebibytes: size of its layers on the disk.
-        seconds: what each step took, when it was done.
+        seconds: the duration of each step that was run.
     """
 
     layers: list[str]
@@ -60,33 +60,33 @@ def image_folder(root: Path, cache: Path, cloud: str, base: Base) -> Path:
     """Return the folder of the image of these inputs, which exists once it is baked.
 
     Raises:
-        NotACheckout: if `root` is none.
+        NotACheckout: if `root` is no checkout.
     """
     return cache / "images" / inputs.digest_product(root, base, cloud, inputs.commit(root))
 
 
 def has_dependencies(root: Path, cache: Path, base: Base) -> bool:
-    """Return whether a bake needs no package from anywhere, because the lower layers are there."""
+    """Return whether the lower layers are cached, so that a bake downloads no packages."""
     return (cache / "layers" / f"dependencies-{inputs.digest_dependencies(root, base)}").is_dir()
 
 
 def bake(root: Path, cache: Path, cloud: str, base: Base, report: Report) -> Path:
-    """Bake the image of a checkout, unless it is there; return its folder.
+    """Bake the image of a checkout, unless it is cached. Return its folder.
 
     Args:
         root: the checkout.
         cache: folder of layers and images, on a file system that can be an overlay's layer.
-        cloud: whose metadata service the machines have.
-        base: the Linux below it.
-        report: gets a line for each step.
+        cloud: the cloud whose metadata service the machines use.
+        base: the base system.
+        report: called with a line for each step.
 
     Raises:
         BakeFailed: if a step fails.
-        NotACheckout: if `root` is none.
+        NotACheckout: if `root` is no checkout.
     """
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two tests that need the same image bake it once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # so that two tests that need the same image bake it once
         folder = image_folder(root, cache, cloud, base)
         if (folder / MANIFEST).exists():
             os.utime(folder)
@@ -98,7 +98,7 @@ def bake(root: Path, cache: Path, cloud: str, base: Base, report: Report) -> Pat
 
 
 def describe(folder: Path) -> str:
-    """Return what an image is, and what it took to bake, in one line."""
+    """Describe an image and the duration of its steps in one line."""
     image = Image(**json.loads((folder / MANIFEST).read_text()))
     sizes = " + ".join(f"{size:,}" for size in image.mebibytes)
     steps = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in image.seconds.items())
@@ -158,9 +158,9 @@ class _Bake:
             )
         base, part = self._base, layer.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
-        command = [  # without a mirror mmdebstrap takes Debian's own: the suite, its updates and its security fixes
+        command = [  # without a mirror mmdebstrap uses Debian's: the suite, its updates and its security fixes
             program, "--variant=minbase", f"--include={','.join(base.packages)}", "--format=directory",
-            # Both are this machine's, and would be the machines'.
+            # mmdebstrap copies these two from this machine; booted machines have their own.
             "--customize-hook=rm -f \"$1/etc/hostname\" \"$1/etc/resolv.conf\"",
             base.suite, str(part),
         ]  # fmt: skip
@@ -176,7 +176,7 @@ class _Bake:
         return layer
 
     def _provision(self, layer: Path, lower: list[Path], step: str, make: "_Make") -> None:
-        """Make one layer above others; it has its name once it is whole and sealed."""
+        """Make one layer above others. It gets its name once it is complete and sealed."""
         part = layer.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
         places = {name: part / name for name in ("upper", "work", "root", "shared")}
@@ -215,7 +215,7 @@ class _Bake:
             (override / "self-test-ends.conf").write_text(_SELF_TEST_ENDS)
             command = [sys.executable, "-m", "everspot_local.machines.contained", "--image", str(draft)]
             command += ["--add", str(added)]
-            with log.open("w") as out, suppress(subprocess.TimeoutExpired):  # its last line is missing then
+            with log.open("w") as out, suppress(subprocess.TimeoutExpired):  # then its last line is missing
                 seconds = SELF_TEST_TIMEOUT.total_seconds()
                 subprocess.run(command, cwd=home, stdout=out, stderr=out, timeout=seconds, check=False)  # noqa: S603
         lines = [line.partition("self-test: ")[2] for line in log.read_text().splitlines() if "self-test: " in line]
@@ -241,25 +241,25 @@ class _Bake:
 
 
 _Make = Callable[[Callable[..., None], Path], None]
-"""Makes a layer: gets what runs provision.sh in the tree, or a script beside it, and the folder that the tree sees as
-/mnt."""
+"""A function that makes a layer. Its arguments are a function that runs provision.sh (or a script beside it) in the
+tree, and the folder that the tree sees as /mnt."""
 
 
 def build_wheel(root: Path, folder: Path) -> Path:
-    """Build the wheel of the packages that an image has, of a copy of their sources; return it.
+    """Build the wheel of an image's packages from a copy of their sources. Return its path.
 
-    Two wheels of the same sources and commit have the same digest: their files have the date of the commit.
+    Wheels of the same sources and commit have the same digest, because their files have the date of the commit.
 
     Raises:
         BakeFailed: if the build fails.
-        NotACheckout: if `root` is none.
+        NotACheckout: if `root` is no checkout.
     """
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary)
         for file in inputs.source_files(root, WHEEL):
             (copy / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / file, copy / file)
-        # setuptools looks for packages in each of the project's folders.
+        # setuptools searches each of the project's folders for packages.
         for name in ("simulator", "components", "policy", "cli", "review"):
             (copy / name).mkdir()
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
@@ -273,7 +273,7 @@ def build_wheel(root: Path, folder: Path) -> Path:
 
 
 def _mebibytes(layer: Path) -> int:
-    """Return the size of a layer on the disk; a file with several names counts once."""
+    """Return the size of a layer on the disk. A file with several names counts once."""
     blocks: dict[int, int] = {}
     for folder, _, names in os.walk(layer):
         for name in names:
@@ -283,7 +283,8 @@ def _mebibytes(layer: Path) -> int:
 
 
 def _prune(cache: Path) -> None:
-    """Keep the newest images above the newest one's lower layers, which are large, and no other layer."""
+    """Delete all but the newest images. The lower layers are large: only the newest image's are kept, and only images
+    above them."""
     images = {path: path.stat().st_mtime for path in (cache / "images").iterdir() if (path / MANIFEST).exists()}
     newest = sorted(images, key=lambda path: images[path], reverse=True)
     layers = {path: json.loads((path / MANIFEST).read_text())["layers"] for path in newest}

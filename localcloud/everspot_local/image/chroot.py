@@ -1,7 +1,7 @@
-"""Runs one command inside a root tree, with this machine's network, in mounts and processes of its own.
+"""Runs one command inside a root tree, with this machine's network, in its own mount and process namespaces.
 
-`python -m everspot_local.image.chroot JSON COMMAND…`. Whatever it mounts or starts ends with it, and what the command
-writes lies in the uppermost layer.
+`python -m everspot_local.image.chroot JSON COMMAND…`. Its mounts and processes end with it. The command's files are
+written to the uppermost layer.
 """
 
 import json
@@ -20,18 +20,18 @@ PASSED = (
     "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_DEFAULT_TIMEOUT", "SOURCE_DATE_EPOCH",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
-"""Variables of this machine by which packages are found."""
+"""Environment variables of this machine with the settings of package managers."""
 
 
 @dataclass(frozen=True)
 class LayerMounts:
-    """A root tree that is being made. All are paths, so that the tree can be passed to the program.
+    """A root tree that is being made, as paths that can be passed to the program.
 
     Attributes:
         layers: finished layers, the lowest first.
         upper: the layer that is being made.
-        work: a folder beside it, for the kernel.
-        root: an empty folder, on which the tree is mounted.
+        work: the overlay's work folder, beside `upper`.
+        root: an empty folder, where the tree is mounted.
         shared: a folder of this machine that the tree sees as /mnt, read-only.
     """
 
@@ -43,12 +43,12 @@ class LayerMounts:
 
 
 def command(tree: LayerMounts, words: list[str]) -> list[str]:
-    """Return the command that runs another one inside a tree."""
+    """Return the command that runs `words` inside a tree."""
     return [sys.executable, "-m", "everspot_local.image.chroot", json.dumps(asdict(tree)), *words]
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment inside: nothing of this machine's but what finds packages."""
+    """Return the environment inside the tree: of this machine's variables only those of package managers."""
     return {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/root",
@@ -59,7 +59,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _enter(tree: LayerMounts) -> None:
-    """Mount the tree and make it this process's root. Called in namespaces of its own, as process 1."""
+    """Mount the tree and make it this process's root. Runs as process 1 of new namespaces."""
     namespaces.private_mounts()
     root = Path(tree.root)
     upper, work = Path(tree.upper), Path(tree.work)
@@ -69,8 +69,9 @@ def _enter(tree: LayerMounts) -> None:
     namespaces.mount("tmpfs", root / "run", "tmpfs", data="mode=755")
     namespaces.mount(tree.shared, root / "mnt", flags=namespaces.BIND | namespaces.RDONLY)
     (root / "etc/resolv.conf").unlink(missing_ok=True)
-    (root / "etc/resolv.conf").write_text(RESOLVER.read_text())  # which --seal removes
-    # Bound over the tree's own, and so gone with this process: registries here may have certificates of their own.
+    (root / "etc/resolv.conf").write_text(RESOLVER.read_text())  # removed by --seal
+    # Bind-mounted over the tree's file for the life of this process, because local registries may use their own
+    # certificates.
     if CERTIFICATES.exists():
         namespaces.mount(CERTIFICATES.resolve(), root / CERTIFICATES.relative_to("/"), flags=namespaces.BIND)
     os.chdir(root)
@@ -80,7 +81,7 @@ def _enter(tree: LayerMounts) -> None:
 def main(arguments: list[str]) -> int:
     """Run the command of the arguments and return its exit status."""
     tree, words = LayerMounts(**json.loads(arguments[0])), arguments[1:]
-    namespaces.prctl(namespaces.SET_PDEATHSIG, signal.SIGKILL)  # it ends with the bake
+    namespaces.prctl(namespaces.SET_PDEATHSIG, signal.SIGKILL)  # so that it ends with the bake
     namespaces.unshare(namespaces.NEWNS | namespaces.NEWPID)
     child = os.fork()
     if child == 0:

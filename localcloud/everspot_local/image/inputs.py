@@ -1,4 +1,4 @@
-"""The inputs of an image, and the digests by which its layers are kept."""
+"""The inputs of an image, and the digests that name its layers in the cache."""
 
 import hashlib
 import subprocess
@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOMS = ("core", "store", "clouds", "scheduler", "training_image")
-"""Folders of the packages that an image has. Neither the components nor the command is among them."""
+"""Folders of the packages in an image. The components and the command are not among them."""
 WHEEL = ("pyproject.toml", "README.md", "LICENSE", *ROOMS)
 BAKE = Path("training_image/bake")
 
 
 @dataclass(frozen=True)
 class Base:
-    """The Linux that an image is made of, where a cloud brings an image of its own.
+    """The base system of a local image, in place of a cloud's own base image.
 
     Attributes:
         suite: Debian's code name of the release.
-        packages: what it has beside Debian's minimum: what the images of the clouds have.
+        packages: packages besides Debian's minimum, as the clouds' base images have them.
     """
 
     suite: str = "trixie"
@@ -33,10 +33,10 @@ class NotACheckout(RuntimeError):
 
 
 def source_files(root: Path, paths: tuple[str, ...]) -> list[Path]:
-    """Return the files of a checkout below some paths, those that git does not ignore, relative to its root.
+    """Return the files of a checkout below some paths, relative to its root, without files that git ignores.
 
     Raises:
-        NotACheckout: if it is none.
+        NotACheckout: if `root` is no checkout.
     """
     if not (root / BAKE / "provision.sh").exists():
         raise NotACheckout(f"{root} is no checkout of Everspot: an image is baked of its sources")
@@ -46,10 +46,10 @@ def source_files(root: Path, paths: tuple[str, ...]) -> list[Path]:
 
 
 def commit(root: Path) -> str:
-    """Return the last commit that changed an image's files, with `-dirty` where they differ from it.
+    """Return the last commit that changed an image's files, with `-dirty` if the files differ from it.
 
     Raises:
-        NotACheckout: if there is none.
+        NotACheckout: if there is no such commit.
     """
     last = _git(root, "log", "-1", "--format=%H", "--", *WHEEL)
     if not last:
@@ -58,10 +58,10 @@ def commit(root: Path) -> str:
 
 
 def commit_seconds(root: Path) -> int:
-    """Return when the last commit that changed an image's files was made, in seconds since 1970.
+    """Return the time of the last commit that changed an image's files, in seconds since 1970.
 
     Raises:
-        NotACheckout: if there is none.
+        NotACheckout: if there is no such commit.
     """
     return int(_git(root, "log", "-1", "--format=%ct", "--", *WHEEL) or _refuse(root))
 
@@ -84,7 +84,7 @@ def digest_base(base: Base) -> str:
 
 
 def digest_dependencies(root: Path, base: Base) -> str:
-    """Return the digest of the layer with everything that Everspot's own code does not change."""
+    """Return the digest of the layer with the packages and the dependencies."""
     return _digest([digest_base(base), *_contents(root, [BAKE / "provision.sh", BAKE / "lock.txt"])])
 
 
@@ -92,7 +92,7 @@ def digest_product(root: Path, base: Base, cloud: str, commit: str) -> str:
     """Return the digest of the uppermost layer.
 
     Raises:
-        NotACheckout: if the folder is none.
+        NotACheckout: if `root` is no checkout.
     """
     files = source_files(root, WHEEL)
     return _digest([digest_dependencies(root, base), cloud, commit, *_contents(root, files)])

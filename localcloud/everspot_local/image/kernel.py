@@ -1,7 +1,8 @@
-"""The kernel of machines that are emulated: the distribution's own, of the release that an image is made of.
+"""The kernel of emulated machines: the distribution's kernel, of the image's release.
 
-An image has none, as on a cloud the base image brings it. The distribution's package holds the kernel and its modules;
-what mounts the machine's root before its systemd starts is a few lines of shell in an archive that is made here.
+An image has no kernel, because on a cloud the base image has it. The kernel and its modules come from the
+distribution's package. A short shell script in an archive that is made here mounts the machine's root before systemd
+starts.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from everspot_local.machines.vm import DISK, IMAGE_TAG, Kernel
 
 PACKAGE = "linux-image-cloud-amd64"
 _PACKAGES = (PACKAGE, "busybox-static", "kmod", "liblzma5", "base-files")
-"""The kernel, what runs before the root is mounted, and what lists the modules (depmod)."""
+"""The kernel, the programs that run before the root is mounted, and depmod."""
 _EARLY_MODULES = ("virtio_blk", "overlay")
 _INIT = f"""#!/bin/busybox sh
 # Mounts the machine's root: its image, which nothing changes, and above it its disk. Without one it starts anew.
@@ -40,14 +41,14 @@ exec busybox switch_root /root /sbin/init
 
 
 class KernelUnavailable(RuntimeError):
-    """The kernel cannot be had; the message names the package."""
+    """The kernel is not available. The message names its package."""
 
 
 def find_suite(layers: Sequence[Path]) -> str:
-    """Return the code name of the release of Debian that an image is made of.
+    """Return the code name of an image's release of Debian.
 
     Raises:
-        KernelUnavailable: if it is made of something else.
+        KernelUnavailable: if the image is not made of Debian.
     """
     for layer in layers:
         for name in ("usr/lib/os-release", "etc/os-release"):
@@ -56,19 +57,19 @@ def find_suite(layers: Sequence[Path]) -> str:
                 suite = re.search(r'^VERSION_CODENAME="?(\w+)"?$', text, re.MULTILINE)
                 if suite and re.search(r'^ID="?debian"?$', text, re.MULTILINE):
                     return suite[1]
-    raise KernelUnavailable(f"the image is not made of Debian, of which alone a kernel is known ({PACKAGE})")
+    raise KernelUnavailable(f"the image is not made of Debian, for which alone a kernel package is known ({PACKAGE})")
 
 
 def fetch(suite: str, cache: Path, state: Path) -> Kernel:
-    """Fetch a release's kernel by its package, unless it is there.
+    """Fetch a release's kernel package, unless it is cached.
 
     Args:
         suite: the release.
         cache: folder of kernels.
-        state: the folder of a root tree that lies on a machine's disk itself.
+        state: the folder of the root tree that is bind-mounted from the machine's disk.
 
     Raises:
-        KernelUnavailable: if the package cannot be had.
+        KernelUnavailable: if the package cannot be downloaded.
     """
     init = _INIT.replace("STATE", str(state)).encode()
     name = f"{suite}-{hashlib.sha256(b' '.join([init, *map(str.encode, _PACKAGES)])).hexdigest()[:16]}"
@@ -111,20 +112,20 @@ def _call(command: list[str], suite: str) -> None:
 
 
 def _early_modules(folder: Path) -> list[Path]:
-    """Return the modules without which no root is mounted, in the order in which they are loaded."""
+    """Return the modules that are needed to mount the root, in the order in which they are loaded."""
     needs: dict[str, list[str]] = {}
     for line in (folder / "modules.dep").read_text().splitlines():
         module, _, others = line.partition(":")
         needs[module] = others.split()
     order: list[str] = []
     for name in _EARLY_MODULES:
-        for module in [path for path in needs if Path(path).name.partition(".")[0] == name]:  # none if it is built in
+        for module in [path for path in needs if Path(path).name.partition(".")[0] == name]:  # empty if it is built in
             order += [path for path in [*reversed(needs[module]), module] if path not in order]  # modules.dep(5)
     return [folder / path for path in order]
 
 
 def pack(files: dict[str, bytes]) -> bytes:
-    """Return an archive in the format that a kernel unpacks (cpio(5), "newc"): executable files, and their folders."""
+    """Return an initramfs archive (cpio(5), "newc") with executable files and their folders."""
     folders = sorted({str(parent) for name in files for parent in Path(name).parents if str(parent) != "."})
     entries = [(name, 0o40755, b"") for name in folders]
     entries += [(name, 0o100755, data) for name, data in files.items()]

@@ -17,7 +17,7 @@ _NAMED = 5  # outputs that a message names
 
 @dataclass(frozen=True)
 class FetchedOutputs:
-    """The files that were downloaded into a folder. `failed`: those that could not be written, as problems."""
+    """The files that were downloaded into a folder. `failed`: the files that could not be written, as problems."""
 
     folder: Path
     outputs: tuple[Output, ...]
@@ -33,7 +33,7 @@ def list_outputs(session: Session, job_id: str, path: str) -> list[Output]:
     """Return the outputs of a job at or below a path; all of them if it is empty.
 
     Raises:
-        CliError: if there are none.
+        CliError: if the job has no such outputs.
     """
     outputs = _outputs(session, job_id).list(path.strip("/"))
     if not outputs:

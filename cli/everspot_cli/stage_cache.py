@@ -20,8 +20,8 @@ _UNBORN = timedelta(minutes=10)
 def claim_stage(session: Session, submission: JobSubmission) -> JobSubmission:
     """Return the submission with its stage's key and the earlier jobs of the same stage, if its spec has `cache`.
 
-    If one of them has succeeded and its outputs are there, it is the only one. Otherwise they are those that have not
-    ended, and the stage is claimed for this job behind them.
+    If one of them has succeeded and its outputs still exist, only that one is returned. Otherwise the unfinished ones
+    are returned, and this job is queued behind them as the next to run the stage.
 
     Raises:
         StoreError: if the store could not be asked.

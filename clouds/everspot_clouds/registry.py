@@ -48,7 +48,8 @@ REVIEWABLE = ("aws", "gcp")
 """The clouds that have resources to review. The types of these begin with the cloud's name."""
 
 DEPLOYABLE = (*REVIEWABLE, "kubernetes")
-"""The clouds on which a cluster can be declared. What surrounds one on Kubernetes is its machines' cloud's."""
+"""The clouds on which a cluster can be declared. The network and buckets around a Kubernetes cluster belong to the
+cloud of its nodes."""
 
 
 class UnknownCloud(ValueError):

@@ -1,5 +1,5 @@
-"""The types and prices for checking and estimating a component: from the project's files, else those that come with
-Everspot, else from the cloud's price lists."""
+"""The types and prices for checking and estimating a component: from the project's files, else from Everspot's catalog,
+else from the cloud's price lists."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""CRC32C of RFC 3720, B.4, in time: many parts of the data at once, whose remainders are then joined.
+"""CRC32C (RFC 3720, B.4), fast in Python: many parts of the data in parallel, whose remainders are then joined.
 
 Cloud Storage states it of every object, and its clients compare it after each upload.
 """

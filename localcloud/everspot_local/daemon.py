@@ -67,7 +67,7 @@ def serve(command: Command) -> None:
 
 @contextmanager
 def _kubernetes(command: Command, cloud: LocalCloud) -> Iterator[str]:
-    """Start the Kubernetes beside the cloud, if there is to be one, and yield its kubeconfig; empty for none."""
+    """Start Kubernetes beside the cloud if the command asks for it, and yield its kubeconfig; empty without."""
     if command.kubernetes is None:
         yield ""
         return

@@ -25,9 +25,9 @@ DOORS = {
         "--metadata", "GCE_METADATA_HOST", "--metadata-name", "metadata.google.internal", "--health", "EVERSPOT_HEALTH"
     ),
 }  # fmt: skip
-"""Options of the programs that boot an image (`contained` and `vm` of `everspot_local.machines`) by which a machine and
-its cloud reach each other: above all the variable of the cloud's SDKs with the address of the machine's metadata
-service."""
+"""Options of the programs that boot an image (`contained` and `vm` of `everspot_local.machines`). Through them a
+machine and its cloud reach each other: above all the variable of the cloud's SDKs with the address of the machine's
+metadata service."""
 SCALE = 12.0
 """Market seconds in a real second, by default."""
 EMULATED_SCALE = 0.25

@@ -9,8 +9,8 @@ usage: pulumi preview --policy-pack "$(command -v everspot-policy)"
        everspot-policy cost STACK USD
 
 The engine starts this program, asks it for the rules' judgement of each resource, and ends it; `pulumi up` takes the
-same option. Started by hand, it writes the port on which it would be asked, and waits. `cost` judges the most that a
-month of a stack is estimated to cost.
+same option. Started by hand, it writes the port that it listens on, and waits. `cost` judges the most that a month of a
+stack is estimated to cost.
 
 EVERSPOT_POLICY_SETTINGS names the file of settings, in full. Without it every rule counts at its own level.
 """

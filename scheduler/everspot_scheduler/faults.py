@@ -47,8 +47,8 @@ class Faults:
         late: Callable[[CloudInstance], bool],
         generation: str,
     ) -> None:
-        """Write a fault for each agent that never reported: the running ones that are `late`, and those that were late
-        when they ended, unless the cloud took them.
+        """Write a fault for each agent that never reported: running agents that are `late`, and agents that were late
+        when they ended, unless the cloud took their instances.
 
         Args:
             facts: The cloud's facts.

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Ledger:
-    """Launches, ends and prices of one cluster, including those that earlier schedulers wrote."""
+    """Launches, ends and prices of one cluster, including the entries that earlier schedulers wrote."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._region = store, manifest.region
@@ -96,7 +96,7 @@ class Ledger:
         return catalogue.with_types(self._types)
 
     def types(self) -> tuple[InstanceType, ...]:
-        """Return the types that this cluster may launch: the declared ones, and those that it has had."""
+        """Return the types that this cluster may launch: the declared ones, and the types of all instances so far."""
         names = self._declared | {launch.instance_type for launch in self.launches.values()}
         return tuple(self.catalogue.types[n] for n in sorted(names) if n in self.catalogue.types)
 

@@ -33,8 +33,8 @@ def note_unseen(
     beats: Mapping[str, Versioned[InstanceRecord]],
     launched: Mapping[str, Place],
 ) -> None:
-    """Write the launches of instances that were never described, and the ends of those that never reported. `beats`:
-    the agents' heartbeats; `launched`: the instances by the answers to launches."""
+    """Write the launches of instances that were never described, and the ends of instances that never reported.
+    `beats`: the agents' heartbeats; `launched`: the instances by the answers to launches."""
     unseen = (beats.keys() | launched.keys()) - ledger.launches.keys() - facts.described.keys()
     for name in sorted(unseen):
         heartbeat, place = beats.get(name), launched.get(name)

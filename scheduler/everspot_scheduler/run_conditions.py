@@ -113,7 +113,8 @@ class RunConditions:
         return dossier.submission if dossier is not None else None
 
     def _find_last(self, name: str, without: set[str], observation: Observation) -> Dossier | None:
-        """Return the job of a name that succeeded last, apart from some; None if there is none."""
+        """Return the latest successful job of a name, without the jobs `without`; None if no job of the name has
+        succeeded."""
         pattern = re.compile(re.escape(name) + _SUFFIX)
         live = [
             document.value

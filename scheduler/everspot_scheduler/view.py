@@ -43,8 +43,8 @@ _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 class PlanInputs:
     """The scheduler's knowledge in a tick beside the documents that it has just read.
 
-    - `spent`: by job, for those whose budget needs it.
-    - `losses`: by job, when it lost spot instances, for those that lost them often.
+    - `spent`: by job, for jobs whose budget needs it.
+    - `losses`: the times at which a job lost spot instances, for jobs that lost them often.
     - `usage`: dollars that each team has used lately.
     - `pools`: the views of the pools; `unions`: how sets of them have behaved as one.
     - `elastic_manager`: the elastic capacity. `changeovers`: their measured lengths.
@@ -265,7 +265,7 @@ def _instance(
         rebalance=name in facts.rebalance,
         deadline=_taken_at(record) or facts.warned.get(name),
         launched_for=place.job_id if place is not None else None,
-        # All instances of one launch get the same time, by which the plan recognizes a gang.
+        # All instances of one launch get the same time: the plan recognizes a gang by it.
         launched_at=place.made_at if place is not None else launch.launched_at if launch is not None else None,
         idle_since=_idle_since(record, assignment),
         pool=place.pool if place is not None else _launch_pool(launch),

@@ -85,8 +85,8 @@ def open_cloud(
 
 
 def _s3_config(where: str, region: str) -> dict[str, Any]:
-    # Said here, the region wins over AWS_REGION and AWS_DEFAULT_REGION. Deletes one by one need no more permission
-    # than s3:DeleteObject on the key.
+    # An explicit region wins over AWS_REGION and AWS_DEFAULT_REGION. Deletes one by one need only s3:DeleteObject on
+    # the key.
     config: dict[str, Any] = {"disable_bulk_delete": True, "region": region}
     if where:
         config["endpoint"] = where
@@ -99,7 +99,8 @@ def _s3_config(where: str, region: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Parts:
-    """How an object is cut for a multipart upload: bytes of each part but the last, and how many travel at once."""
+    """How an object is cut for a multipart upload: the bytes of each part but the last, and the number of parallel
+    uploads."""
 
     bytes: int
     in_flight: int
@@ -355,9 +356,8 @@ def _pieces(path: Path, size: int, consume: Callable[[bytes], None]) -> Iterator
 
 
 def _paced(pieces: Iterable[Piece], moved: Moved, in_flight: int) -> Iterator[Piece]:
-    """The pieces, with `moved` called for those that have arrived. An exception of `moved` ends the upload: obstore
-    aborts it and passes the exception on. Pieces that obstore asks for ahead of those that have arrived do not
-    count."""
+    """Yield the pieces, and call `moved` for the pieces that have arrived. An exception of `moved` ends the upload:
+    obstore aborts it and passes the exception on. Pieces that obstore reads ahead do not count as arrived."""
     ahead: deque[int] = deque()
     for piece in pieces:
         ahead.append(len(piece))

@@ -50,7 +50,7 @@ def translated(bucket: str, key: str, error: Exception) -> Exception:
 
 
 def short(error: BaseException) -> str:
-    """Return the first sentence of the error, without the page of Rust debug output that obstore appends."""
+    """Return the first sentence of the error, without the Rust debug output that obstore appends."""
     return str(error).split("\n\nDebug source:")[0]
 
 

@@ -125,8 +125,7 @@ class ClusterDocuments:
         self._requests.delete(_DRAIN)
 
     def roll_request(self) -> RollRequest | None:
-        """Return the request to replace busy instances of other generations than the one that it names; None if there
-        is none."""
+        """Return the request to replace busy instances of every generation but the one it names, or None."""
         document = Table(self.control, "", RollRequest).get(_ROLL)
         return None if document is None else document.value
 

@@ -91,7 +91,7 @@ class DocumentCache:
             database = sqlite3.connect(":memory:")
             database.execute(_SCHEMA)
         with closing(database), suppress(sqlite3.Error), database:
-            yield database  # the documents are correct without the cache; those that are not cached are read again
+            yield database  # the cache is optional: documents that are not cached are read again
 
     def _connect(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -12,7 +12,7 @@ StoreError
 ├── KeyTaken            a write-once key exists already, with other content
 ├── TransferCancelled   an upload was cancelled by its own process
 ├── Fenced              the caller is no longer the owner: it must stop, and publish nothing
-├── DigestMismatch      bytes are not those that were published
+├── DigestMismatch      bytes differ from the published ones
 ├── CheckpointCorrupt   the job has checkpoints, and none is whole
 ├── DatasetMissing      the dataset, or this version of it, does not exist
 ├── NoRoom              the disk cannot hold a dataset

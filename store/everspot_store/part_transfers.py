@@ -77,7 +77,7 @@ class PartTransfers:
         segment that `copies` hold unchanged is not downloaded.
 
         Raises:
-            DigestMismatch: if the bytes of a part are not those that were published.
+            DigestMismatch: if the bytes of a part differ from the published ones.
             FileNotFoundError: if a part does not exist.
         """
         for parent in (folder, streams):

@@ -135,8 +135,8 @@ class Table(Generic[D]):
     def _current(
         self, listed: Mapping[str, str], keep: Callable[[str], bool] | None = None
     ) -> tuple[dict[str, Versioned[D]], list[str]]:
-        """Return the documents of a listing, and the ids of those that cannot be read. Documents with an unknown ETag
-        are read."""
+        """Return the documents of a listing, and the ids of unreadable documents. Documents with an unknown ETag are
+        read."""
         with self._lock:
             cached = [(id, self._cache.get(id)) for id in listed]
         current = {
@@ -166,7 +166,7 @@ class Table(Generic[D]):
         return self._unreadable
 
     def names(self, under: str = "") -> list[str]:
-        """Return the ids of all documents, or of those that begin with `under` (whole segments), in order, by one
+        """Return the ids of all documents, or the ids that begin with `under` (whole segments), in order, by one
         listing."""
         return list(self.etags(under))
 

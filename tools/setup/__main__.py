@@ -1,6 +1,6 @@
 """`make setup`: all that the demo needs, below `.venv` and `.everspot`. Runs on the standard library alone.
 
-Arguments: the clouds whose providers are to be had, `aws` if none is named; `forge` for a forge to review upon,
+Arguments: the clouds whose providers are installed, `aws` if none is named; `forge` for a forge to review upon,
 `kubernetes` for the control plane of the local Kubernetes, `provider-kubernetes` for Pulumi's provider, and `libraries`
 for users' own storage libraries.
 """

@@ -1,4 +1,5 @@
-"""The order of things: Python's side and Go's go on at once, the one waits for the network while the other computes."""
+"""The order of the steps: those of Python and Go run in parallel, since one waits for the network while the other
+computes."""
 
 import sys
 import time
@@ -20,7 +21,7 @@ FURTHER = {step.name: step for step in (forge.step, control_plane.step, kubernet
 
 
 def main(selection: Sequence[str] = ()) -> int:
-    """Run all steps that are needed; return the exit status. `selection`: the clouds whose providers are to be had,
+    """Run all steps that are needed; return the exit status. `selection`: the clouds whose providers are installed,
     `forge` for that of `make review-demo`, `kubernetes` for the control plane of the local Kubernetes,
     `provider-kubernetes` for Pulumi's provider, and `libraries` for users' own storage libraries."""
     began = time.monotonic()

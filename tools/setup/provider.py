@@ -80,7 +80,7 @@ class Plugin:
 
     @property
     def note(self) -> Path:
-        """A note of which of the two it is."""
+        """The file that records which of the two is installed."""
         return TOOLCHAIN / self.label
 
     def version(self) -> str:
@@ -166,7 +166,7 @@ class Plugin:
         return [self.note, self.file, self.official_file if self.official_in_place() else self.binary]
 
     def step(self, *more: Path) -> Step:
-        """Return how it is had. `more`: files besides its own by which the build is decided."""
+        """Return the step that installs it. `more`: other files that the build depends on."""
         own = tuple(self.sources / name for name in ("go.mod", "go.sum", "trim.py"))
         return Step(self.label, (*own, *more), self.products, self.make)
 

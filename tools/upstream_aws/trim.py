@@ -3,9 +3,9 @@
 usage: trim.py MODULE_DIR OUT_DIR      (MODULE_DIR: where Go keeps the module's own source)
 
 Two generated files decide what is linked: the list of service packages and the list of client accessors. Both are
-filtered by name. One other line is touched, the one by which upstream waits before it looks again: five minutes for a
-deleted fleet, fifteen times up to ten seconds for a deleted queue. That is time that the cloud needs, and in a local
-cloud the cloud's time runs faster. How often it looks, and for what, stays upstream's.
+filtered by name. One other line is changed, upstream's wait before it looks again: five minutes for a deleted fleet,
+fifteen times up to ten seconds for a deleted queue. That is time that the cloud needs, and in a local cloud the cloud's
+time runs faster. How often it looks, and for what, stays upstream's.
 """
 
 import re

@@ -11,7 +11,7 @@ things are touched, each found by a text that must be there exactly once, so tha
   upstream waits for what it wrote to be known everywhere. How often it looks, and for what, stays upstream's.
 - When upstream starts it asks Google who its token belongs to, whatever endpoints it was given, and logs the answer.
   With a local cloud nobody outside is asked.
-- The label by which upstream marks what it made is the one that pulumi-gcp puts there.
+- Upstream's label for the resources that it created is pulumi-gcp's.
 """
 
 from __future__ import annotations

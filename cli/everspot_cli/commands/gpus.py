@@ -39,8 +39,8 @@ def gpus(
 ) -> None:
     """Show the GPUs of both clouds by region with their prices, the cheapest GPU first.
 
-    The prices are those of the project's files and of the cluster in use, otherwise those that come with Everspot, each
-    with its date. CLUSTER is the number of instances of the type that the cluster in use may have.
+    Prices come from the project's files and from the cluster in use, otherwise from Everspot's catalog, each with its
+    date. CLUSTER is the number of instances of the type that the cluster in use may have.
     """
     session = current_session(context, json)
     manifest = session.manifest if session.has_cluster else None

@@ -71,7 +71,7 @@ def resolved_gib(problems: Problems, volume: Volume, image_gib: int | None) -> i
 
 def initialization_usd(gib: float) -> float:
     """Return the most that the initialization of one volume costs, USD. The price is that of the highest rate, for each
-    GiB of the snapshot, which holds no more than the volume."""
+    GiB of the snapshot, which is at most as large as the volume."""
     return gib * float(INITIALIZATION_GIB.usd)
 
 

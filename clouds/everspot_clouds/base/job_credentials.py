@@ -25,7 +25,7 @@ class JobCredentials(Protocol):
         ...
 
     def variables(self, address: str, secret: str, secret_file: Path) -> dict[str, str]:
-        """Return the variables by which client libraries find the credentials.
+        """Return the environment variables that point client libraries to the credentials.
 
         Args:
             address: HOST:PORT of the agent's endpoint.
@@ -38,7 +38,7 @@ class JobCredentials(Protocol):
         """Obtain credentials, if those at hand are about to expire.
 
         Raises:
-            CloudError: if there are none.
+            CloudError: if the cloud issued no credentials.
         """
         ...
 

@@ -62,7 +62,7 @@ class PackageProvider(PackageRules):
     """What the adapters of clouds with an API have in common.
 
     The package's modules `cloud` (`CLOUD`), `checks` (`cloud_checks`), `pricelists` (`read`) and `credentials`
-    (`for_store`) have the parts. A provider adds those that its cloud makes in another way.
+    (`for_store`) have the parts. A provider adds the parts that its cloud builds in another way.
     """
 
     @property

@@ -40,7 +40,7 @@ same intent, and does its other work in between."""
 LOOK_FIRST, LOOK_EVERY = timedelta(milliseconds=100), timedelta(seconds=1)
 """The pause between two reads of an operation, real time: the first one, which then doubles, and the longest."""
 SHORT = "RESOURCE_POOL_EXHAUSTED"
-"""The code that stands for the reason if an operation brought fewer instances and gives none."""
+"""The code for a shortage if an operation created fewer instances than asked for and gives no reason."""
 _log = logging.getLogger(__name__)
 
 
@@ -67,7 +67,7 @@ class BulkLaunches:
             kind = errors.trouble(error)
             if kind in RETRYABLE:
                 raise
-            if error.exists:  # what the same request has brought, which Google does not remember any more
+            if error.exists:  # Google no longer remembers the request: return what it created
                 if brought := _alive(instances.of_launch(self._api, intent.token)):
                     return LaunchAnswer(instances=tuple(map(_to_launched, brought)))
                 kind = Trouble.TRANSIENT  # the next request has names of its own

@@ -1,8 +1,8 @@
 """Deletes launched instances that have only been switched off.
 
 Compute Engine has no shutdown that terminates. An instance may power itself off because its agent did not report, or
-could not request its deletion. Then it is kept with its disks, which are billed. Groups replace such instances; only
-the scheduler deletes those that a scheduler launched.
+could not request its deletion. The instance then stays, with its disks, which are billed. Groups replace such
+instances; instances that a scheduler launched are deleted by the scheduler alone.
 """
 
 import logging

@@ -62,7 +62,8 @@ class QuotaReach:
 
 def list_metrics(instance_type: str, market: Market, stated: Collection[str] = ()) -> tuple[str, ...]:
     """Return the metrics that an instance counts towards, the scarcest first; on Spot the Spot quota, then the standard
-    one. None for a type whose GPUs or vCPUs have no known metric, nor one among those that the region has `stated`."""
+    one. None for a type whose GPUs or vCPUs have no known metric and whose metric is not in the region's answer
+    (`stated`)."""
     try:
         machine = parse_type(instance_type)
     except ValueError:

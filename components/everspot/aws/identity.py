@@ -40,7 +40,7 @@ class AwsIdentityArgs(TypedDict):
     data_arn: pulumi.Input[str]
     """ARN of the data bucket."""
     queue_arn: NotRequired[pulumi.Input[str]]
-    """ARN of the queue of interruption events. Default: there is none."""
+    """ARN of the queue of interruption events. Default: no queue."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """ARN of the customer-managed KMS key of the buckets, if they have one."""
     read_bucket_arns: NotRequired[list[pulumi.Input[str]]]

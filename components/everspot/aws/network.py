@@ -58,7 +58,7 @@ class AwsNetworkArgs(TypedDict):
     flow_log_bucket_arn: NotRequired[pulumi.Input[str]]
     """A bucket for the flow logs of a new VPC. Default: none are kept."""
     nat: NotRequired[bool]
-    """Whether a new VPC gets a NAT gateway, by which all instances reach the internet on port 443. It costs money.
+    """Whether a new VPC gets a NAT gateway, so that all instances reach the internet on port 443. It costs money.
     Default: false."""
     scheduler_nat: NotRequired[bool]
     """Whether a new VPC gets a NAT gateway for the scheduler alone: a federation's. It costs money. In an existing VPC

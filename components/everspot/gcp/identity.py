@@ -58,7 +58,7 @@ class GcpIdentity(pulumi.ComponentResource):
     scheduler_unique_id: pulumi.Output[str]
     """Unique id of the scheduler's service account, a number."""
     job_role_name: pulumi.Output[str]
-    """The role by which jobs delete below their own prefixes, projects/PROJECT/roles/NAME. Nobody is granted it: the
+    """The role that lets jobs delete below their own prefixes, projects/PROJECT/roles/NAME. Nobody is granted it: the
     limits of each job's token name it. Empty without `job_role`."""
 
     def __init__(self, name: str, args: GcpIdentityArgs, opts: pulumi.ResourceOptions | None = None):

@@ -321,7 +321,7 @@ class Manifest(Document):
 
 
 class DeclaredCapacity(Document):
-    """The document `declared.json`: the fleets and groups by which the cluster's stack keeps instances running.
+    """The document `declared.json`: the fleets and groups with which the cluster's stack keeps instances running.
 
     The infrastructure writes it at the end of each update, so that other fleets and groups that keep instances running
     can be found.

@@ -242,7 +242,7 @@ _LAUNCH_FIXES = {
     LaunchTrouble.PRICE: "raise capacity.maxPrice, or leave it out",
     LaunchTrouble.CAPACITY: "add types and zones to capacity, or probe again later: the cloud has none of these now",
 }
-"""What to do about a refused launch, by the kind of refusal: what only a person can mend comes first."""
+"""What to do about a refused launch, by the kind of refusal. Refusals that only a person can resolve come first."""
 
 
 def _launch_fix(facts: ProbeFacts) -> str:

@@ -255,7 +255,7 @@ def _unknown(instances: Sequence[InstanceBill], rules: BillingRules) -> list[str
 
 
 def _unrecorded_nodes(instances: Sequence[InstanceBill]) -> list[str]:
-    """Return a note on pods that have a whole machine of which the ledger knows nothing."""
+    """Return a note on pods that have a whole machine which the ledger does not list."""
     names = [i.launch.instance_id for i in instances if i.launch.node and i.launch.node_share == 1]
     if not names:
         return []

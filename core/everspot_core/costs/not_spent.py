@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class NotSpent:
-    """An estimate of what the steps that were not done would have taken, at the mean of those that were done.
+    """An estimate of the time and money of the steps that were not done, at the mean of the completed steps.
 
     Attributes:
         hours: of its instances, without interruptions.
@@ -23,7 +23,7 @@ def estimate_not_spent(
     """Return what a job did not spend; None if the steps at which it would have ended are not known.
 
     Args:
-        steps: those that it has done.
+        steps: the number of steps that it has done.
         useful_seconds: market time with an instance, without the time that interruptions cost.
         useful_dollars: what that time has cost; None: not known.
     """

@@ -40,8 +40,8 @@ class PoolRates:
         """Return the spot prices of a candidate in a zone; None if no price is known, or if its limit is below all
         prices.
 
-        A pool whose price is above the candidate's limit gives nothing. Nobody pays more than that limit, and without
-        one no more than on-demand. `zone`: empty if it is unknown.
+        A pool whose price is above the candidate's limit gives nothing. Nobody pays more than that limit, or without a
+        limit more than the on-demand price. `zone`: empty if it is unknown.
         """
         seen_price = self._price_range(candidate.instance_type, zone, region)
         limit = candidate.max_price

@@ -80,7 +80,7 @@ def choose_promoted(values: Sequence[tuple[int, float]], count: int, *, maximize
     """Return the trials that come to the next rung, the best first.
 
     Args:
-        values: each trial with its value, of those that ended well.
+        values: the value of each trial that succeeded.
         count: how many there are at most.
     """
     sign = -1 if maximize else 1

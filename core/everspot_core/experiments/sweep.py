@@ -148,7 +148,7 @@ def end_sweep(spec: "SweepSpec", trials: Sequence[EndedTrial]) -> str | None:
     """Return why the sweep begins no further trial, in words; None while it goes on.
 
     Args:
-        trials: those that are over, in the order in which they began.
+        trials: the ended trials, in the order in which they began.
     """
     rule, sign = spec.stop, 1 if spec.direction is Direction.MAXIMIZE else -1
     if rule is None:

@@ -98,7 +98,7 @@ def set_on_demand_floor(rows: Sequence[UsageRow], month_hours: Fraction, catalog
 
     Args:
         rows: Of the month.
-        month_hours: The hours of the month that have passed, by which a steady number of instances is told.
+        month_hours: The hours of the month that have passed. A number of instances is steady if it holds over them.
         catalogue: For list prices.
     """
     name = "set-on-demand-floor"

@@ -44,7 +44,7 @@ class PodRoles:
 def assume_for_pods(region: str, role_arn: str, tags: dict[str, str]) -> dict[str, str] | None:
     """Return credentials of a role as the Pod Identity Agent states them; None if its trust policy does not allow it.
 
-    `tags`: those of the session, by which a trust policy may name the pods.
+    `tags`: the session's tags, with which a trust policy may name the pods.
     """
     name = role_arn.rpartition("/")[2]
     trust = iam_backends[ACCOUNT]["aws"].get_role(name).assume_role_policy_document

@@ -30,7 +30,7 @@ class ResourceState:
 
     @property
     def id(self) -> str:
-        """The resource's id, empty when there is none yet."""
+        """The resource's id; empty before it is created."""
         resource_id = (self.value or {}).get("id")
         return resource_id if isinstance(resource_id, str) else ""
 

@@ -1,6 +1,6 @@
 """Stands in for Cloud KMS as far as buckets need it: key rings and keys as documents, with policies.
 
-It encrypts nothing: objects lie in the clear. Rings are never deleted, keys only version by version. Source:
+It encrypts nothing: objects are stored in plain text. Rings are never deleted, keys only version by version. Source:
 cloudkms.v1.json; Cloud KMS documentation, "Destroy and restore key versions" (30 days scheduled by default).
 """
 

@@ -48,7 +48,8 @@ class Request:
 
 
 _SESSION = "upload_id="
-"""In the query of a request to a session of an upload, which has begun with a method, but is none."""
+"""Part of the query of a request to an upload session. A method opened the session; the request itself is no method of
+the API."""
 Handler = Callable[[Request], Document | Reply | None]
 """Answers one method; None for an answer without a body. Raises ApiError."""
 

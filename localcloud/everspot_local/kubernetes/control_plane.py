@@ -1,7 +1,7 @@
 """A Kubernetes control plane on the loopback address: etcd, API server, controllers and scheduler, each a process.
 
 All four are the real ones, in one program that `make setup WITH=kubernetes` builds. Nodes come from elsewhere: from
-Karpenter (`everspot_local.kubernetes.cluster`), or from whoever starts a kubelet (`everspot_local.kubernetes.kubelet`).
+Karpenter (`everspot_local.kubernetes.cluster`), or from a test's kubelet (`everspot_local.kubernetes.kubelet`).
 """
 
 import json

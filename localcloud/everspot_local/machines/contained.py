@@ -2,9 +2,9 @@
 
 `python -m everspot_local.machines.contained --image DIR` is a boot command of the local cloud. The machine has its own
 processes, mounts, host name and network; it shares this machine's kernel, and so has no initrd, no modules and no udev
-of its own. What it writes lies in memory and ends with it, except where its environment asks for a disk that outlives
-it: then the disk is a folder in the machine's home, and an image in itself. An image that the machine's environment
-names goes before `--image`.
+of its own. Its files are in memory and end with it, unless its environment asks for a disk that outlives it: then the
+disk is a folder in the machine's home, and an image in itself. An image that the machine's environment names goes
+before `--image`.
 
 In its network there are only doors: the metadata service at 169.254.169.254, and at the very addresses outside whatever
 loopback URLs its environment names, such as the cloud's endpoint. Each connection is carried out to the true address.
@@ -76,7 +76,7 @@ class BootOptions:
 
     Attributes:
         added: layers above those of its image.
-        disk_mib: size of its disk, where that lies in memory.
+        disk_mib: size of its disk, if that is in memory.
         lasting: whether its disk is a folder that outlives it.
         metadata_name: name of its metadata service's address in /etc/hosts; empty for none.
         host_name: its host name; empty for its own name.
@@ -140,7 +140,7 @@ def _read_address(url: str, complaint: str) -> Address:
 
 
 def manager_configuration(environment: Mapping[str, str]) -> str:
-    """Return a systemd-system.conf(5) by which every service gets an environment. A percent sign starts a specifier."""
+    """Return a systemd-system.conf(5) that gives every service an environment. A percent sign starts a specifier."""
     signs = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "\n": "\\n"})
     words = " ".join(f'"{name}={value.translate(signs)}"' for name, value in sorted(environment.items()))
     return f"[Manager]\nDefaultEnvironment={words}\n"
@@ -314,7 +314,7 @@ def boot(home: Path, layers: list[Path], name: str, machine: MachineSettings, op
     os.close(terminal)  # not before: systemd has its console open only now and then
     writer.join(_CONSOLE_SECONDS)
     group.remove()
-    # pid_namespaces(7), "reboot(2)": SIGINT for a machine that was switched off, SIGHUP for one that starts anew.
+    # pid_namespaces(7), "reboot(2)": SIGINT for a machine that was switched off, SIGHUP for one that reboots.
     ending = {-signal.SIGINT: "was switched off", -signal.SIGHUP: "wanted to start anew"}.get(
         status, f"ended with {status}"
     )

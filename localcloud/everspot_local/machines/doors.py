@@ -64,7 +64,7 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
         while data := source.recv(1 << 18):
             sink.sendall(data)
         sink.shutdown(socket.SHUT_WR)
-    except OSError:  # either side is gone: the other is told at once
+    except OSError:  # one side is gone: close the other immediately
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -53,7 +53,7 @@ class Machines:
         """Return a living machine by its id.
 
         Raises:
-            KeyError: if there is none.
+            KeyError: if the machine does not exist.
         """
         machine = self.all.get(machine_id)
         if machine is None or not machine.alive:
@@ -101,7 +101,8 @@ class Machines:
         self._market.timeline.at(machine.reclaim_at, lambda: self.take(machine))
 
     def take(self, machine: Machine, by: EndedBy | None = None) -> None:
-        """End a machine at once, whatever it is doing; for an on-demand one this is a hardware failure by default."""
+        """End a machine immediately, whatever it is doing; for an on-demand one this is a hardware failure by
+        default."""
         usual = EndedBy.MARKET if machine.market is Market.SPOT else EndedBy.FAILURE
         self.end(machine, by or usual, graceful=False)
 

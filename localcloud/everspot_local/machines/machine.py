@@ -59,7 +59,7 @@ class Machine:
         fleet: id of the fleet that launched it, if any.
         max_usd: the highest Spot price per hour that is paid; None for any price.
         reclaim_at: when the market reclaims it, after its notice.
-        failure: the cloud's code of the failure of which it dies at its launch; empty for none.
+        failure: the cloud's error code if the launch fails; otherwise empty.
         notice: length of the notice; None for the market's.
         off_before: how long before it is reclaimed its programs get SIGTERM; zero for never.
         shutdown: time between SIGTERM and SIGKILL; None for the market's.

@@ -50,7 +50,7 @@ def enter(descriptor: int, kind: int) -> None:
     """Enter the namespace of an open file such as /proc/self/ns/net.
 
     Raises:
-        OSError: if it is none of that kind.
+        OSError: if it is no namespace of that kind.
     """
     _call("setns", descriptor, kind)
 

@@ -33,7 +33,7 @@ class Trees:
         self._home = home
 
     def variables(self, image_id: str, *, lasting: bool) -> dict[str, str]:
-        """Return a machine's variables by which it boots its image's tree. `lasting`: whether its disk outlives it."""
+        """Return the variables that let a machine boot its image's tree. `lasting`: whether its disk outlives it."""
         folder = self._folder / image_id
         image = {IMAGE_VARIABLE: str(folder)} if (folder / MANIFEST).exists() else {}
         return {**image, **({DISK_VARIABLE: LASTING} if lasting else {})}

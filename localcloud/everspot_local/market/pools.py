@@ -144,7 +144,7 @@ class Pools:
         in use.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if the pool does not exist.
         """
         kind, _, zone = name.partition("/")
         if kind in self._zone_ids:

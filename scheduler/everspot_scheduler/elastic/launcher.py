@@ -23,7 +23,7 @@ from everspot_scheduler.elastic.launch_cap import RemainingCap
 from everspot_scheduler.parallel import run_parallel
 
 REQUESTS_AT_ONCE = 8
-"""The most launch requests in one tick. A cloud may grant an account no more than five changes a second
+"""The most launch requests in one tick. A cloud may limit an account to five changes a second
 (docs/internals/scheduler.md cites it), and a client repeats each up to three times."""
 STALE = timedelta(minutes=10)
 """Market time after which the request of an intent without an outcome is not repeated: its writer is gone, and the need

@@ -84,7 +84,7 @@ def _refuse_after_unsuccessful(session: Session, old: JobSubmission) -> None:
 
 
 def _broken_stage(session: Session, stage: JobSubmission) -> tuple[JobSubmission, JobState] | None:
-    """Return a job that a stage comes after and that has ended without success; None if there is none."""
+    """Return an earlier job of `after` that ended without success, or None."""
     for earlier in stage.after:
         record = read_record(session, earlier.job_id)
         if record is not None and record.state.final and record.state is not JobState.SUCCEEDED:

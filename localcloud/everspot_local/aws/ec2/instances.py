@@ -195,7 +195,7 @@ class LocalInstance(Instance):
         self.state_reason = StateReason(f"{code}: {message}", code)
 
     def _remove(self, at: datetime) -> None:
-        """Release what a terminated instance has no more, and forget it after a while."""
+        """Release the resources of a terminated instance, and forget it after a while."""
         self._release()
         here = account.current()
         here.machines.trees.remove_disk(self.id)

@@ -85,8 +85,9 @@ def _existing(launch: Launch) -> Iterator[tuple[str, str, bool]]:
 
 
 def _tagging(region: str, launch: Launch, tags: Mapping[str, Mapping[str, str]], context: Context) -> Iterator[Call]:
-    """Return the CreateTags calls of a launch with tags. AWS does not say by which action a fleet's launch tags, so
-    each of `by` has to be allowed, as in Karpenter's policy (aws/karpenter-provider-aws, cloudformation.yaml)."""
+    """Return the CreateTags calls of a launch with tags. AWS does not document which action tags the instances of a
+    fleet, so each of `by` has to be allowed, as in Karpenter's policy (aws/karpenter-provider-aws,
+    cloudformation.yaml)."""
     for kind in (*MADE, "spot-instances-request"):
         if not tags.get(kind) or (kind == "spot-instances-request" and launch.market is not Market.SPOT):
             continue

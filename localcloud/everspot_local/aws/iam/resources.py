@@ -134,8 +134,8 @@ def _create_fleet(handler: Any, context: Context) -> Iterator[Call]:
     """Return the permissions for CreateFleet, and for what it does in the caller's name.
 
     As met, an `instant` fleet is refused as a whole for CreateFleet, which is checked for its launch templates too
-    (https://github.com/kubernetes-sigs/karpenter/issues/2813), and tells of each override what a launch by it lacks:
-    RunInstances, CreateTags, PassRole (https://github.com/aws/karpenter-provider-aws/issues/1488, 6298).
+    (https://github.com/kubernetes-sigs/karpenter/issues/2813), and lists for each override the permissions that its
+    launch lacks: RunInstances, CreateTags, PassRole (https://github.com/aws/karpenter-provider-aws/issues/1488, 6298).
     """
     backend, region, request = handler.ec2_backend, handler.region, handler.params
     tags = by_kind(request.get("TagSpecifications"))

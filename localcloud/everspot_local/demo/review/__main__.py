@@ -1,8 +1,8 @@
 """`make review-demo`: a change's way on a real forge and its runner, all on this machine; no cloud account is needed.
 
 A developer opens a pull request, the shipped workflows preview and comment it, a second push edits the comment, a
-change over budget is blocked, the mended one is merged, and exactly what was reviewed is applied on the local cloud.
-What is then changed by hand is found as drift. Exit code 0 only if every promise was kept.
+change over budget is blocked, the fixed one is merged, and exactly what was reviewed is applied on the local cloud. A
+later change by hand is found as drift. Exit code 0 only if every promise was kept.
 """
 
 import argparse

@@ -48,7 +48,7 @@ def make(compute: Compute, instance: Document, properties: Mapping[str, Any], im
 
 
 def release(compute: Compute, instance: Document) -> None:
-    """Delete the disks of a deleted instance, except those that are to stay."""
+    """Delete the disks of a deleted instance, except disks without `autoDelete`."""
     for attached in instance["disks"]:
         path = compute.path(attached["source"])
         if attached.get("autoDelete"):

@@ -40,7 +40,7 @@ def template_properties(compute: Compute, link: str, field: str) -> Document:
     """Return the properties of the template that a request names.
 
     Raises:
-        ApiError: if there is none.
+        ApiError: if the instance does not exist.
     """
     return dict(compute.get(compute.referred(link, "instanceTemplates", field))["properties"])
 

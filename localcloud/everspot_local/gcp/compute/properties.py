@@ -65,7 +65,7 @@ def checked(compute: Compute, body: Mapping[str, Any], field: str, zone: str = "
     _check_accounts(compute, body.get("serviceAccounts", ()), field)
     disks = _disks(compute, body.get("disks", ()), machine_type_name(kind.name), kind.arch, f"{field}.disks")
     interfaces = _interfaces(compute, body.get("networkInterfaces", ()), f"{field}.networkInterfaces")
-    # An empty account is none: by it Packer's builder asks for an instance without any.
+    # Packer's builder sends an empty account to ask for an instance without a service account.
     accounts = [account for account in body.get("serviceAccounts", ()) if account]
     return {
         **body, "scheduling": scheduling, "disks": disks, "networkInterfaces": interfaces, "serviceAccounts": accounts,

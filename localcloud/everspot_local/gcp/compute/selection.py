@@ -77,7 +77,7 @@ def choose(
         ranked_types: machine types by rank.
         zones: that are allowed.
         available: what a zone would give of a type.
-        present: how many there are already, by zone; counted where they are to be spread.
+        present: how many there are already, by zone; counted if the request spreads instances over the zones.
     """
     if shape == "ANY_SINGLE_ZONE":
         occupied = [zone for zone in zones if present.get(zone)]

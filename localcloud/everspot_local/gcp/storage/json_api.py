@@ -41,7 +41,7 @@ class JsonApi:
 
     Args:
         buckets: their settings.
-        objects: what lies in them.
+        objects: the objects of the buckets.
         policies: of the buckets.
         has_permission: whether a caller has a permission on a resource.
         project: id and number.

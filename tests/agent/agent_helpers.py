@@ -1,4 +1,4 @@
-"""What agent and kill tests share: a cluster on a folder, real agent processes, a small assigner, a metadata server."""
+"""Helpers of agent and kill tests: a cluster on a folder, real agent processes, a fake scheduler, a metadata server."""
 
 import json
 import os
@@ -22,11 +22,11 @@ from metadata_server import MetadataServer, metadata_pages
 
 TOY = Path(__file__).parent / "programs" / "toy"
 SOON = 180.0
-"""Real seconds that what should happen soon may take on a busy machine: it takes a few on an idle one."""
+"""The timeout in real seconds for events that take a few seconds on an idle machine."""
 
 
 def eventually(description: str, check: Callable[[], Any], seconds: float = SOON, interval: float = 0.05) -> Any:
-    """The first true answer of `check`."""
+    """Wait for a true result of `check`, and return it."""
     end = time.monotonic() + seconds
     while True:
         answer = check()
@@ -53,7 +53,7 @@ class Proc:
         return self.popen.wait(seconds)
 
     def tree(self) -> list[int]:
-        """The agent, its training process, and the children of that in sessions of their own."""
+        """The agent, its training process, and that process's children, which have their own sessions."""
         mark = str(self.home).encode()
         pids = []
         for entry in Path("/proc").iterdir():
@@ -105,12 +105,12 @@ class Cluster:
         self.trace_file = self.root / "trace.jsonl"
 
     def start_agent(self, instance_id: str, **env: str) -> Proc:
-        """An agent without a metadata service."""
+        """Start an agent without a metadata service."""
         options = ["--manifest", str(self.manifest_file), "--instance-id", instance_id, "--market", "spot"]
         return self._start(instance_id, options, env)
 
     def start_with_metadata(self, server: MetadataServer, instance_id: str, **env: str) -> Proc:
-        """An agent that boots from nothing but a metadata service."""
+        """Start an agent that gets all its settings from a metadata service."""
         return self._start(instance_id, [], {"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.endpoint, **env})
 
     def metadata_server(self, instance_id: str) -> MetadataServer:
@@ -141,7 +141,7 @@ class Cluster:
         tied = [sys.executable, "-I", parent_death_signal.__file__, str(os.getpid()), "-", "0", *command]
         with log.open("wb") as output:
             popen = subprocess.Popen(
-                tied,  # a run of tests that is killed calls no `close`
+                tied,  # a killed test run does not call `close`
                 env=env,
                 cwd=home,
                 stdin=subprocess.DEVNULL,
@@ -154,7 +154,7 @@ class Cluster:
         return proc
 
     def start_scheduler(self) -> Proc:
-        """The real scheduler, on the folder."""
+        """Start the real scheduler on the folder."""
         home = self.root / f"scheduler-{len(self.agents)}"
         home.mkdir()
         env = {"PATH": os.environ["PATH"], "HOME": str(home), "EVERSPOT_HOME": str(home)}
@@ -167,11 +167,11 @@ class Cluster:
         return self.store.submit(submission, code)
 
     def printed(self, job_id: str = "job-1") -> str:
-        """What a job has printed, as far as it is in the store. Bytes that are no text are replaced."""
+        """Return the job's output in the store. Invalid bytes are replaced."""
         return b"".join(chunk.data for chunk in self.store.read_logs(job_id)).decode(errors="replace")
 
     def assign(self, job_id: str, instance_id: str) -> JobRecord:
-        """As a scheduler does: the instance's assignment first, then the job's record."""
+        """Assign a job as a scheduler does: write the instance's assignment first, then the job's record."""
         old = self.store.records.get(job_id)
         record = transitions.assign(old.value if old else None, job_id, instance_id, self.clock.now())
         self.order(instance_id, job_id=job_id, epoch=record.epoch)
@@ -183,7 +183,7 @@ class Cluster:
         return record
 
     def order(self, instance_id: str, **fields: Any) -> None:
-        """Write an assignment over whatever there is."""
+        """Replace an assignment."""
         self.store.assignments.put(
             instance_id, Assignment(instance_id=instance_id, changed_at=self.clock.now(), **fields)
         )
@@ -197,7 +197,7 @@ class Cluster:
         self.store.assignments.put(instance_id, document.value.model_copy(update=update))
 
     def expire(self, job_id: str) -> JobRecord:
-        """As a scheduler does with an owner that is dead."""
+        """Expire a lease as a scheduler does."""
         old = self.store.records.get(job_id)
         assert old is not None
         step = old.value.progress.step
@@ -237,21 +237,21 @@ class Cluster:
     def trace(self) -> list[dict[str, Any]]:
         if not self.trace_file.exists():
             return []
-        whole = self.trace_file.read_text().rpartition("\n")[0]  # a line may be under way
+        whole = self.trace_file.read_text().rpartition("\n")[0]  # without a line that is being written
         return [json.loads(line) for line in whole.splitlines()]
 
     def wait_steps(self, count: int, seconds: float = SOON) -> None:
         eventually(f"{count} steps executed", lambda: len(self.trace()) >= count, seconds)
 
     def final_state(self, job_id: str) -> dict[str, Any]:
-        """What the newest checkpoint of the toy holds, read by its digest."""
+        """Return the content of the toy's newest checkpoint, read by its digest."""
         folder = self.root / f"final-{job_id}-{time.monotonic_ns()}"
         checkpoint = self.store.checkpoints(job_id).restore(folder)
         assert checkpoint is not None
         return json.loads((folder / "state.json").read_text())
 
     def keys(self) -> dict[str, tuple[str, datetime]]:
-        """Every key of both buckets with its ETag and time."""
+        """Return every key of both buckets with its ETag and time."""
         control = {f"control/{e.key}": (e.etag, e.modified) for e in self.store.control.list()}
         return control | {f"data/{e.key}": (e.etag, e.modified) for e in self.store.data.list()}
 
@@ -273,7 +273,7 @@ FAST = Limits(
 
 
 def market_in(seconds: float) -> datetime:
-    """A whole second of market time at least this far away."""
+    """Return a whole second of market time at least this far in the future."""
     return (datetime.now(UTC) + timedelta(seconds=seconds + 1)).replace(microsecond=0)
 
 

@@ -1,4 +1,4 @@
-"""What tests of the agent's decisions share: what an agent sees, and what it then does."""
+"""Helpers for tests of the agent's decisions: the agent's observations and actions."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""A job's folder `checkpoints` for tests: on a folder store, by a clock set by hand."""
+"""A job's folder `checkpoints` for tests, on a folder store, with a manual clock."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SECOND = timedelta(seconds=1)
 
 
 class DescendantOpenFiles:
-    """The files of the processes that a test has started.
+    """Finds the open files of the processes that a test has started.
 
     An agent with a broker likewise searches the processes of its job alone. A search of all processes takes tens of
     milliseconds on a machine that runs many of them, and a test looks hundreds of times.
@@ -33,7 +33,7 @@ class DescendantOpenFiles:
 
 
 def list_descendants(pid: int) -> Iterator[int]:
-    """Return the processes that a process has started, with the processes that those have started."""
+    """Return all descendants of a process."""
     with suppress(OSError):  # a process, or a thread, has ended meanwhile
         for thread in Path(f"/proc/{pid}/task").glob("*/children"):
             for child in map(int, thread.read_text().split()):
@@ -42,7 +42,7 @@ def list_descendants(pid: int) -> Iterator[int]:
 
 
 class Place:
-    """A job's folder on one machine after the other."""
+    """A job's folder on several machines in succession."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.clock = root, ManualClock()
@@ -73,7 +73,7 @@ class Place:
         return self.list_events(EventKind.CHECKPOINTED)
 
     def look(self, keeper: FolderCheckpoints, seconds: int = 1, *, urgent: bool = False) -> None:
-        """Let the keeper look once a second."""
+        """Call `keep_if_due` once a second."""
         for _ in range(seconds):
             self.clock.advance(SECOND)
             keeper.keep_if_due(urgent=urgent)
@@ -85,7 +85,7 @@ class Place:
 
 
 def write(keeper: FolderCheckpoints, name: str, text: str, *, rename: bool = False) -> Path:
-    """Write a file, in place or by renaming it into place, with a stamp of its own."""
+    """Write a file, in place or by renaming it into place, with a new stamp."""
     path = keeper.folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.lstat().st_ctime_ns if path.exists() else 0
@@ -109,7 +109,7 @@ def tree(keeper: FolderCheckpoints) -> dict[str, str]:
 
 
 def restore_tree(place: Place, epoch: int, *, fence: bool = True) -> dict[str, str]:
-    """What a next machine would find."""
+    """Return the files that the next machine would restore."""
     if fence:
         return tree(place.next_machine(epoch))
     folder = place.root / f"reader-{epoch}"

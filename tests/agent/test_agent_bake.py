@@ -1,4 +1,5 @@
-"""The image's provisioning, Packer templates and container: parsed by what reads them, or by the nearest thing here."""
+"""The image's provisioning, Packer templates and container: parsed by the programs that read them, or by similar
+ones."""
 
 import importlib.metadata
 import re
@@ -327,7 +328,7 @@ case $2 in
         echo ' nvidia-fabricmanager | 580.105.08-1 | cuda' ;;
     nvlsm) echo ' nvlsm | 2025.06.11-1 | cuda' ;;
 esac"""
-"""What apt tells of two sources (apt 2.7): Ubuntu's, whose package names the branch, and NVIDIA's."""
+"""The output of apt 2.7 for two sources: Ubuntu's, whose package names the branch, and NVIDIA's."""
 
 
 @pytest.mark.parametrize(
@@ -499,7 +500,8 @@ def test_the_tool_that_lists_the_packages_is_locked_and_not_of_the_image() -> No
 
 
 def test_this_machines_systemd_knows_all_that_the_units_say(tmp_path: Path) -> None:
-    """Debian 12's is the oldest of the bases': what it does not know it would ignore, and a wall would be missing."""
+    """Debian 12 has the oldest systemd of the bases. It would ignore an unknown property, and a protection would be
+    missing."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("this machine has no systemd-analyze")
     units = [

@@ -1,4 +1,4 @@
-"""What the broker, which is root, takes from the agent, and what the agent does without one."""
+"""The requests that the broker, which is root, accepts from the agent, and an agent without a broker."""
 
 import socket
 from datetime import timedelta

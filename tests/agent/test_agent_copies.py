@@ -1,4 +1,4 @@
-"""Files are copied as they were at one look, although their program goes on, and what was read is not read again."""
+"""Files are copied as they were at one scan, while their program runs, and read files are not read again."""
 
 import os
 import socket

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no 
 
 @pytest.fixture
 def driver(tmp_path: Path) -> dict[str, str]:
-    """The environment of a machine with eight GPUs, of which `nvidia-smi` knows only good. `TOY_CUDA`: the file with
-    what CUDA answers."""
+    """The environment of a machine with eight GPUs that are sound for `nvidia-smi`. `TOY_CUDA`: the file with CUDA's
+    answers."""
     folder = tmp_path / "driver"
     folder.mkdir()
     subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", LIBRARY], check=True)

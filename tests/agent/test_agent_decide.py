@@ -119,7 +119,7 @@ def test_the_same_notice_by_both_paths_is_one_stop() -> None:
     assert acts(memory, running(101, interruption=interruption(60), assignment=order)) == []
 
 
-def test_a_program_that_never_spoke_gets_sigterm_at_once_and_the_whole_time_to_heed_it() -> None:
+def test_a_program_that_never_reported_gets_sigterm_immediately_and_all_the_time() -> None:
     memory, actions = decide(BUSY, running(status=None, interruption=interruption(60)), LIMITS)
     assert isinstance(actions[0], AskToStop)
     assert actions[1:] == [Terminate()]

@@ -139,7 +139,7 @@ def test_what_only_keeps_files_and_events_never_ends_a_job(cluster: Cluster, nam
 
 
 def test_a_program_that_ruins_its_run_directory_does_not_stop_the_agent(cluster: Cluster) -> None:
-    """Pipes block whoever opens them, and deep documents overflow parsers."""
+    """Pipes block programs that open them, and deep documents overflow parsers."""
     code = cluster.root / "code"
     code.mkdir()
     (code / "ruin.py").write_text(

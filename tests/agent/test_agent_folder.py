@@ -511,7 +511,7 @@ def test_checkpoints_of_the_trainer_are_left_alone(place: Place, tmp_path: Path)
     assert list(keeper.folder.iterdir()) == []
 
 
-def test_a_folder_that_is_damaged_in_the_store_is_said_to_be(place: Place) -> None:
+def test_a_folder_that_is_damaged_in_the_store_is_reported_as_damaged(place: Place) -> None:
     keeper = place.keeper(1)
     keeper.restore()
     write(keeper, "model", "one")
@@ -581,7 +581,7 @@ def test_a_marker_says_that_what_was_written_before_it_is_complete(place: Place)
     assert "step-2/model" not in kept_files
 
 
-def test_a_marker_says_so_also_to_the_look_after_the_program_was_killed(place: Place) -> None:
+def test_a_marker_counts_after_the_program_was_killed(place: Place) -> None:
     keeper = place.keeper(1)
     keeper.restore()
     for name in ("model.bin", "state.json", ".everspot-complete"):

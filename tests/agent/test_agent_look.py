@@ -1,4 +1,4 @@
-"""What counts as being written while the agent looks at a folder."""
+"""The files that count as being written during a scan of a folder."""
 
 import os
 from collections.abc import Callable

@@ -53,7 +53,7 @@ def read_records(notes: Path) -> list[dict[str, Any]]:
 
 
 def keyed(records: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The records by what they are about; those that are there twice must be equal."""
+    """Return the records by their subject. Duplicates must be equal."""
     result: dict[tuple[Any, ...], dict[str, Any]] = {}
     for record in records:
         key = (record["call"], record.get("step"), *sorted(record))

@@ -1,4 +1,4 @@
-"""The programs of the guide on other frameworks are stopped and resumed, as they stand there."""
+"""The programs in the guide on other frameworks are stopped and resumed unchanged."""
 
 import re
 import sys

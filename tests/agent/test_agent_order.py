@@ -1,4 +1,4 @@
-"""The file with which the rounds of a program begin that writes several rounds between two looks."""
+"""The first file of a program's rounds, if the program writes several rounds between two scans."""
 
 import random
 import time
@@ -23,7 +23,7 @@ def place(tmp_path: Path) -> Place:
 def looks(
     names: str, gap: int, pause: int, seed: int, best: int = 0
 ) -> Iterator[tuple[list[TimedWrite], timedelta, int]]:
-    """Yield what looks at random moments, about a second apart, see of files that are written `gap` ms after each
+    """Yield the results of scans at random times, about a second apart. The files are written `gap` ms after each
     other, with a pause of `pause` ms after each round, and a file `z` after the first `best` rounds."""
     dice, period = random.Random(seed), gap * (len(names) - 1) + pause
     before = 0

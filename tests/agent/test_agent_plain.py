@@ -1,4 +1,4 @@
-"""Programs that know nothing of Everspot: they are told apart, saved, put back, and their endings are their own."""
+"""Programs without the trainer library are recognized, saved and restored, and their exit codes are theirs."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def printed(cluster: Cluster, job_id: str, epoch: int) -> str:
 
 
 def started(cluster: Cluster, job_id: str, epoch: int, line: str = "at 1") -> None:
-    """The program has printed something: read where it is written, which is sooner than it is shipped."""
+    """Wait until the program has printed a text. Read from the output file, which is sooner than from the store."""
 
     def look() -> bool:
         files = cluster.root.glob(f"instances/*/runs/{job_id}-{epoch:06d}/output.log")
@@ -243,7 +243,7 @@ def test_a_fault_of_the_machine_moves_the_job_and_spends_none_of_its_retries(
 
 
 def _litter(below: Path) -> list[str]:
-    """The folders that hold any; those that vanish under the walk hold none (Path.rglob raises there)."""
+    """Return the folders with such files. Folders that vanish during the walk are skipped (Path.rglob raises)."""
     return [folder for folder, folders, files in os.walk(below) if "litter" in [*folders, *files]]
 
 

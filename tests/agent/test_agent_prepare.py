@@ -1,4 +1,4 @@
-"""What a job brings along and leaves behind: datasets, packages, set-up, secrets, outputs, by real agent processes."""
+"""A job's datasets, packages, set-up, secrets and outputs, with real agent processes."""
 
 import base64
 import contextlib

@@ -17,7 +17,7 @@ SSD = ("google-local-nvme-ssd-{}",)
 
 
 def line(name: str, kind: str = "disk", model: str = "", fs: str = "", label: str = "", at: str = "") -> str:
-    """As lsblk tells of a device (util-linux 2.38, `--pairs --paths`)."""
+    """Return lsblk's line for a device (util-linux 2.38, `--pairs --paths`)."""
     return f'NAME="{name}" TYPE="{kind}" MODEL="{model}" FSTYPE="{fs}" LABEL="{label}" MOUNTPOINT="{at}"'
 
 
@@ -32,8 +32,8 @@ done"""
 
 @pytest.fixture
 def boot(tmp_path: Path) -> Machine:
-    """Run the script on a machine with these disks, each as lsblk tells of it behind its first line; the commands that
-    it gave, in order. `signed`: the numbers of the disks on which wipefs finds a signature."""
+    """Run the script on a machine with these disks, given as lsblk's lines, and return its commands in order. `signed`:
+    the numbers of the disks with a signature for wipefs."""
 
     def run(
         *disks: list[str],
@@ -91,7 +91,7 @@ def test_one_blank_disk_is_formatted_and_mounted(boot: Machine) -> None:
 
 
 def test_the_agent_waits_for_udev_a_bounded_time(boot: Machine, tmp_path: Path) -> None:
-    """Where other devices keep udev busy for minutes, the disks that it knows are taken after seconds."""
+    """While other devices keep udev busy for minutes, the known disks are mounted after seconds."""
     assert boot([], settled=False)[-1] == "mount -o noatime,nodev,nosuid /nvme0n1 /at"
     assert (tmp_path / "waits").read_text() == "settle --timeout=10\n"
 

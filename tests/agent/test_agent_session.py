@@ -1,4 +1,4 @@
-"""One ownership in the agent's hands, on a folder store, by a clock that is turned by hand."""
+"""One attempt of an agent, on a folder store, with a manual clock."""
 
 import os
 from datetime import timedelta
@@ -179,7 +179,7 @@ class Holding:
     def kill(self) -> None: ...
 
 
-def test_the_most_memory_that_was_seen_is_told_with_the_renewals(session: JobSession) -> None:
+def test_the_peak_memory_is_reported_with_each_renewal(session: JobSession) -> None:
     def renew() -> tuple[float | None, float | None, bool | None]:
         CLOCK.advance(renewal_interval(FAST))
         assert session.renew_if_due()
@@ -362,7 +362,7 @@ def test_a_disk_that_takes_no_more_files_does_not_end_the_agent(session: JobSess
     assert session.conclude(FINISHED, None)
 
 
-def test_a_last_word_in_the_same_tick_of_the_kernels_clock_is_heard(session: JobSession) -> None:
+def test_a_final_report_in_the_same_tick_of_the_kernels_clock_is_read(session: JobSession) -> None:
     path = session.run_dir.file_path(Status)
     session.run_dir.write(Status(phase=TrainingPhase.TRAINING, step=10))
     os.utime(path, ns=(0, 0))

@@ -1,4 +1,4 @@
-"""What a job gets of a machine, and what is a fault of the machine: tables, without a process."""
+"""A job's part of a machine, and faults of the machine, as tables without processes."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def spec(processes: int | None = None, **resources: object) -> JobSpec:
     [
         ({}, 1, "", "1"),
         ({"vcpus": 8}, 1, "", "8"),
-        ({"vcpus": 64}, 1, "", "16"),  # no more than the machine has
+        ({"vcpus": 64}, 1, "", "16"),  # at most the machine's vCPUs
         ({"gpus": 1}, 1, "0", "1"),
         ({"gpus": 1, "vcpus": 8}, 1, "0", "8"),
         ({"gpus": 4, "vcpus": 16}, 4, "0,1,2,3", "4"),

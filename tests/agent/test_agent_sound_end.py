@@ -71,7 +71,7 @@ print("rank", rank, flush=True)
 @pytest.mark.torch
 @pytest.mark.timeout(900)
 def test_all_ranks_that_crash_at_their_shutdown_are_no_error(cluster: Cluster) -> None:
-    """Rank 1 ends at once, and its crash is slow, so that torchrun finds rank 0 ended as well."""
+    """Rank 1 ends immediately, and its crash is slow, so that torchrun finds rank 0 ended as well."""
     slowly = ABORTS_AT_SHUTDOWN.replace("(self, abort=os.abort)", "(self, abort=os.abort, sleep=time.sleep)")
     slowly = slowly.replace("        abort()", "        sleep(10)\n        abort()")
     program = f"{RANKS}if rank == 1:\n" + "".join(f"    {line}\n" for line in slowly.splitlines())

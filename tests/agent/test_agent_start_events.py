@@ -1,4 +1,4 @@
-"""What is told of a program's beginning, on a folder store, by a clock that is turned by hand."""
+"""The events of a program's start, on a folder store, with a manual clock."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ from everspot_train.rundir import Ready, RunDir, Status, TrainingPhase
 
 
 class Told:
-    """A job with a set-up, or without, and what is told of it."""
+    """A job with or without set-up commands, and its events."""
 
     def __init__(self, root: Path, setup: list[str]) -> None:
         for name in ("control", "data", "run"):
@@ -31,7 +31,7 @@ class Told:
         self.run_dir.write(Ready(at=now[0], since=now[1]))
 
     def events(self) -> list[tuple[EventKind, timedelta]]:
-        """What was told, and how long after the first."""
+        """The events, each with the time since the first."""
         self.outbox.write()
         events = self.store.events("job-1")
         return [(event.kind, event.at - events[0].at) for event in events]

@@ -134,7 +134,8 @@ class Place:
         return conditions.get("Ready") == "True" and not document["spec"].get("taints")
 
     def lose(self, node: str) -> None:
-        """End a node at once with what runs on it, as the cloud does, and its Node, as the cloud's controller does."""
+        """End a node immediately with its processes, as the cloud does, and its Node, as the cloud's controller
+        does."""
         process = self.nodes.pop(node)
         process.terminate()
         process.wait(60)

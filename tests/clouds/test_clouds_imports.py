@@ -1,4 +1,4 @@
-"""What a part of a cloud brings along when it is imported: the agent boots with the metadata reader alone."""
+"""The modules that a part of a cloud imports: the agent boots with the metadata reader alone."""
 
 import subprocess
 import sys

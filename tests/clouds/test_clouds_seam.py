@@ -1,4 +1,4 @@
-"""What a cloud has to bring, and that a second one needs nothing but its own folder and one entry of the registry."""
+"""The parts that a cloud has to provide. A second cloud needs only its folder and one entry of the registry."""
 
 import io
 import re

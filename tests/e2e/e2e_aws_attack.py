@@ -16,9 +16,9 @@ class Attacked(LiveCluster):
 
     further_buckets = True
 
-    def _lay(self) -> None:
+    def _create(self) -> None:
         s3 = self.client("s3")
-        super()._lay()
+        super()._create()
         s3.create_bucket(Bucket="shared-data", CreateBucketConfiguration={"LocationConstraint": REGION})
         s3.put_object(Bucket="shared-data", Key="corpus", Body=b"words")
         control, data = (f"arn:aws:s3:::{bucket}" for bucket in BUCKETS)

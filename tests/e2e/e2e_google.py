@@ -33,7 +33,7 @@ BUCKETS = ("e2e-control", "e2e-data")
 URLS = tuple(f"gs://{bucket}" for bucket in BUCKETS)
 PROGRAM = "import time\nfor step in range({steps}):\n    time.sleep(0.2)\n    print(step, flush=True)\n"
 PROCESSORS = 8
-"""So many the machine below all of this is said to have."""
+"""The pretended number of this machine's processors."""
 SPOT = {
     "provisioningModel": "SPOT", "preemptible": True, "automaticRestart": False, "onHostMaintenance": "TERMINATE",
     "instanceTerminationAction": "DELETE",
@@ -95,7 +95,7 @@ class GoogleLive:
         os.environ |= owner(self.cloud.endpoint, REGION)
         self.clock = SystemClock(self.scale, self.cloud.market.clock.epoch.timestamp())
         self.api = Api(self.clock)
-        self._lay()
+        self._create()
         self.store = Store.open(*URLS, clock=self.clock)
         return self
 
@@ -104,7 +104,7 @@ class GoogleLive:
         for name in set(os.environ) - set(self._before):
             del os.environ[name]
 
-    def _lay(self) -> None:
+    def _create(self) -> None:
         for bucket in BUCKETS:
             body = {
                 "name": bucket, "location": REGION, "softDeletePolicy": {"retentionDurationSeconds": "0"},
@@ -148,7 +148,7 @@ class GoogleLive:
         self.api.post("pubsub", f"{topic}:setIamPolicy", {"policy": {"bindings": bindings}})
 
     def _send(self, method: str, path: str, body: Any) -> Any:
-        """A call of an API that the product itself never calls."""
+        """Call an API that the product never calls."""
         return send_as(self.cloud.endpoint, OWNER_TOKEN)(method, path, body)
 
     def manifest(self, role: Role, notice: timedelta = NOTICE) -> Manifest:
@@ -159,7 +159,7 @@ class GoogleLive:
         )  # fmt: skip
 
     def stand(self, kind: str) -> str:
-        """A group of one Spot instance of a type, which gets no notice but what all do; the group's name."""
+        """Create a group of one Spot instance of a type, and return its name."""
         manifest = self.manifest(Role.AGENT, timedelta(0)).to_json().decode()
         properties = {**self._instance_properties(manifest), "machineType": kind, "scheduling": SPOT}
         template = f"regions/{REGION}/instanceTemplates"
@@ -244,7 +244,7 @@ class GoogleLive:
         return [(e["protoPayload"]["methodName"], e["resource"]["labels"]["instance_id"]) for e in entries]
 
     def agents(self) -> dict[str, dict[str, Any]]:
-        """Launched instances that there are, by id."""
+        """Return the existing launched instances by id."""
         answer = self.api.get("compute", f"{PROJECT}/aggregated/instances")
         instances = [i for scope in (answer.get("items") or {}).values() for i in scope.get("instances") or ()]
         return {i["id"]: i for i in instances if LAUNCH_LABEL in i["labels"]}
@@ -268,7 +268,7 @@ class GoogleLive:
         return record.value.state if record is not None and record.value.state.final else None
 
     def until(self, condition: Callable[[], T | None], limit: timedelta = timedelta(seconds=240)) -> T:
-        """Wait until it is there; with what everybody last said if it never is."""
+        """Wait for a true result of `check`. On a timeout show the last output of all processes."""
         end = time.monotonic() + limit.total_seconds()
         while time.monotonic() < end:
             if value := condition():

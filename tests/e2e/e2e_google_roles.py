@@ -16,7 +16,7 @@ from everspot_store import SystemClock
 
 PROJECT = "projects/everspot-local"
 JOB_ROLE = f"{PROJECT}/roles/jobs"
-"""The role by which jobs delete, as the limits of their tokens name it."""
+"""The role that lets jobs delete. The limits of their tokens name it."""
 NEW_ACCOUNT = timedelta(seconds=30)
 """After it was made, a service account can be named in a policy (IAM documentation, "Create service accounts")."""
 NEW_POLICY = timedelta(seconds=125)
@@ -26,7 +26,7 @@ Send = Callable[[str, str, Any], Any]
 
 
 def send_as(endpoint: str, token: str) -> Send:
-    """Return a function that sends one request of a person with a token: method, path, body."""
+    """Return a function that sends a request with a user's token: method, path, body."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
     def send(method: str, path: str, body: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A whole cluster on the local cloud, laid by boto3 with the components' own policies; instances are real processes."""
+"""A whole cluster on the local cloud, created by boto3 with the components' policies. Instances are real processes."""
 
 import base64
 import io
@@ -32,7 +32,7 @@ CLUSTER = "e2e"
 REGION = "eu-west-1"
 JOB_ROLE = "arn:aws:iam::123456789012:role/e2e-job"
 PLAIN = {"EVERSPOT_LAUNCHER": "python3"}
-"""For agents whose jobs need no torchrun, which takes as long to import as torch itself."""
+"""For agents whose jobs run without torchrun, because its import takes as long as torch's."""
 BUCKETS = ("e2e-control", "e2e-data")
 URLS = tuple(f"s3://{bucket}?region={REGION}" for bucket in BUCKETS)
 LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="1s", tick_every="1s", notice_poll="0.5s")  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ class LiveCluster:
         words = [f"{k}={v}" for k, v in (agent_env or {}).items()]
         boot = ("/usr/bin/env", *words, *(boot or (sys.executable, *self.agent(cpus))))
         self.folder = folder
-        # What has ended is looked at until the test is over, however long a busy machine takes.
+        # Ended instances stay visible until the end of the test, also on a busy machine.
         delays = replace(self.delays, remembered=timedelta(days=1))
         busy = DisturbanceRates(conflict=0.03, slow_down=0.03, throttle=0.03)
         self.cloud = LocalCloud(
@@ -107,10 +107,10 @@ class LiveCluster:
         self.cloud.__enter__()
         for name in ("AWS_ENDPOINT_URL", "AWS_REGION"):
             assert name not in os.environ, f"{name} is set: this test would not know where it goes"
-        # Where this person happens to work is not where the cluster is.
+        # Unset the developer's own AWS region.
         os.environ |= {"AWS_ENDPOINT_URL": self.cloud.endpoint, "AWS_REGION": "us-west-2"}
         os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-        self._lay()
+        self._create()
         self.store = Store.open(*URLS, clock=self.clock)
         return self
 
@@ -129,7 +129,7 @@ class LiveCluster:
 
     # What the components lay ------------------------------------------------------------------------------------
 
-    def _lay(self) -> None:
+    def _create(self) -> None:
         for service in ("ec2fleet", "spot"):
             self.client("iam").create_service_linked_role(AWSServiceName=f"{service}.amazonaws.com")
         for bucket in BUCKETS:
@@ -214,7 +214,7 @@ class LiveCluster:
         return base64.b64encode(self._manifest(role).to_json()).decode()
 
     def declare(self, generation: str, target: int) -> None:
-        """What `up` does with a new image or setting and a new target: the template, the fleet, cluster.json."""
+        """Change the template, the fleet and cluster.json, as `up` does for a new image or setting and a new target."""
         self.generation = generation
         ec2 = self.client("ec2")
         answer = ec2.create_launch_template_version(
@@ -235,7 +235,7 @@ class LiveCluster:
         self.store.write_manifest(self.store.manifest().model_copy(update=changed))
 
     def launch(self, kind: str) -> str:
-        """One instance more, of another type, from the agents' template."""
+        """Launch an instance of another type from the agents' template."""
         ec2 = self.client("ec2")
         subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
         answer = ec2.run_instances(
@@ -275,8 +275,8 @@ class LiveCluster:
     # What a user does and sees ----------------------------------------------------------------------------------
 
     def submit_toy(self, name: str, steps: int, seconds: float, trace: Path | None = None, **fields: Any) -> str:
-        """A job whose program sleeps through its steps, each of so many seconds of the market, so that it lasts as long
-        on any machine and leaves the processor to the others. Its id is its name; `trace`: where it notes its steps."""
+        """Submit a job whose steps sleep a fixed market time, so that it lasts equally long on any machine and uses no
+        processor. Its id is its name. `trace`: the file for its steps."""
         env = {"TOY_STEPS": str(steps), "TOY_STEP_SECONDS": str(seconds / self.scale), "TOY_EVERY": "1000000"}
         env |= {"TOY_TRACE": str(trace)} if trace else {}
         words = {"name": name, "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "env": env}
@@ -285,7 +285,7 @@ class LiveCluster:
         return self.store.submit(job, PROGRAMS / "toy").job_id
 
     def until(self, condition: Callable[[], T | None], limit: timedelta = timedelta(seconds=900)) -> T:
-        """Wait until it is there; with what everybody last said if it never is."""
+        """Wait for a true result of `check`. On a timeout show the last output of all processes."""
         end = time.monotonic() + limit.total_seconds()
         while time.monotonic() < end:
             value = condition()
@@ -295,7 +295,7 @@ class LiveCluster:
         raise AssertionError(f"it did not come in {limit}; consoles:\n{self.consoles()}")
 
     def trains(self, job: str, steps: int = 1) -> str | None:
-        """The owner of a job that has done so many steps."""
+        """Return the owner of a job that has done this many steps."""
         record = self.store.records.get(job)
         if record is None or record.value.state is not JobState.RUNNING or record.value.progress.step < steps:
             return None
@@ -330,12 +330,12 @@ def run_command(store: str, *arguments: str) -> tuple[int, str, str]:
 
 
 def everspot(*arguments: str) -> str:
-    """The command, as a user types it."""
+    """Run the command like a user."""
     code, out, err = run_command(f"s3://{BUCKETS[0]}", *arguments)
     assert code == 0, (arguments, out, err)
     return out
 
 
-def everspot_says(*arguments: str) -> str:
-    """What the command prints, whether it is content or not."""
+def everspot_output(*arguments: str) -> str:
+    """Return the command's output, whether it succeeds or not."""
     return run_command(f"s3://{BUCKETS[0]}", *arguments)[1]

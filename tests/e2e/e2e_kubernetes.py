@@ -1,5 +1,5 @@
 """A whole cluster on the local Kubernetes: the real control plane and Karpenter, nodes that are machines of the local
-AWS, pods that are processes. The objects are those that the component declares, and the scheduler has their rights."""
+AWS, pods that are processes. The objects are the component's, and the scheduler has their rights."""
 
 import json
 import os
@@ -63,7 +63,7 @@ class KubernetesLive(LiveCluster):
         self.kubernetes.close()
         super().__exit__()
 
-    def _lay(self) -> None:
+    def _create(self) -> None:
         for bucket in BUCKETS:
             self.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
         environment = owner("aws", self.cloud.endpoint, REGION)
@@ -116,7 +116,7 @@ class KubernetesLive(LiveCluster):
         self.apply(f"/api/v1/namespaces/{NAMESPACE}/podtemplates", template)
 
     def _node_class(self, place: documents.ObjectPlace) -> Document:
-        """The EC2NodeClass, with an image of the local AWS, which has none of EKS."""
+        """The EC2NodeClass, with an image of the local AWS in place of EKS's."""
         tags = {"karpenter.sh/discovery": "local"}
         nodes = {
             "role": self.kubernetes.account.profile, "ami_alias": "al2023@v20260115", "subnet_tags": tags,

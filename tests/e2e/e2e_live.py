@@ -33,9 +33,10 @@ from everspot_simulator.workload import Workload
 from everspot_train.agent.program import LAUNCHER_VARIABLE
 
 FASTEST = 66.0
-"""Faster than this, a second's delay of one start is more than the workload's launch time can bear."""
+"""The highest speed of the market. Above it the delay of a start by one second would exceed the workload's launch
+time."""
 SPARE = 1.4
-"""So many times as long as was measured a start may take."""
+"""The longest duration of a start, as a multiple of the measured one."""
 ROUNDS = 3
 TYPES = {"c6i.large": "c3-highcpu-8", "m6i.large": "n2-standard-8"}
 ZONES = {"eu-west-1a": "europe-west4-a", "eu-west-1b": "europe-west4-b"}
@@ -44,7 +45,7 @@ ZONES = {"eu-west-1a": "europe-west4-a", "eu-west-1b": "europe-west4-b"}
 
 @dataclass(frozen=True)
 class Starts:
-    """Real time that processes of this machine take to start, beside others: an agent, and a job's program from its
+    """The real start times of processes on this machine under load: of an agent, and of a job's program from its
     assignment on."""
 
     agent: timedelta
@@ -58,7 +59,7 @@ class Starts:
         return cls(timedelta(seconds=agent) + REPORTS, timedelta(seconds=job + 0.8))
 
     def scale(self, workload: Workload) -> float:
-        """The fastest market in which both are done within the workload's launch and set-up."""
+        """The fastest market in which both starts fit into the workload's launch and set-up times."""
         launch, setup = hours(workload.fleet.launch_hours) - BOOT, hours(workload.fleet.setup_hours)
         return min(FASTEST, launch / (SPARE * self.agent), setup / (SPARE * self.job))
 
@@ -124,8 +125,8 @@ def live_through(
     fastest: float = FASTEST,
     report: Callable[[str], None] = lambda words: None,
 ) -> Lived:
-    """Live through a workload's file of a cloud, as fast as this machine can, by `scale` or as measured and at most
-    `fastest`; again at half the speed where it did not keep up."""
+    """Run a workload's file on a cloud, at the speed `scale`, or as fast as this machine can, at most `fastest`. Run it
+    again at half the speed if the machine did not keep up."""
     workload, _ = read(path)
     scale = min(fastest, Starts.measured().scale(workload)) if scale is None else scale
     for number in range(ROUNDS):
@@ -155,7 +156,7 @@ class LiveWorkload(Paced, ElasticLive):
         return self.agents("pending", "running")
 
     def _fleet(self) -> None:
-        self._stand_still()
+        self._hold_initial_state()
         super()._fleet()
 
 
@@ -174,9 +175,9 @@ class GoogleWorkload(Paced, GoogleLive):
     def running(self) -> Mapping[str, Any]:
         return self.agents()
 
-    def _lay(self) -> None:
-        self._stand_still()
-        super()._lay()
+    def _create(self) -> None:
+        self._hold_initial_state()
+        super()._create()
 
 
 WORKLOADS: dict[str, type[LiveWorkload | GoogleWorkload]] = {"aws": LiveWorkload, "gcp": GoogleWorkload}

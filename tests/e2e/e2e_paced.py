@@ -35,13 +35,13 @@ PROGRAM = (HERE / "programs/paced.py", HERE.parent / "agent/programs/toy/toy_tra
 STEP = timedelta(seconds=30)
 """Market time of a step."""
 BOOT = timedelta(seconds=15)
-"""Market time until a machine begins to boot: longer than its market takes to say that it runs."""
+"""Market time until a machine begins to boot, longer than the market takes to report it as running."""
 REPORTS = timedelta(seconds=0.6)
 """Real time that an agent takes to report once it runs."""
 LEASE = timedelta(minutes=10)
-"""Market time of a lease, if that is long enough in real time: its renewals carry the job's progress."""
+"""Market time of a lease, if it is long enough in real time. Its renewals contain the job's progress."""
 LATE, LATEST = 0.2, 0.6
-"""So much longer than the workload says half of the starts may take, and any of them."""
+"""The allowed delay of the median start, and of the slowest one, over the workload's times."""
 AGENT = """
 import os, time
 os.sched_getaffinity = lambda pid: set(range({cpus}))
@@ -50,7 +50,7 @@ from everspot_train.agent.main import main
 time.sleep(max(0.0, began + {seconds} - time.time()))
 main()
 """
-"""A machine's folder is as old as its boot. The agent's own modules are there before the wait is over."""
+"""A machine's folder is created at its boot. The agent imports its modules before the wait ends."""
 
 
 def read(path: Path) -> tuple[Workload, dict[str, Trace]]:
@@ -60,8 +60,7 @@ def read(path: Path) -> tuple[Workload, dict[str, Trace]]:
 
 
 class Paced(ABC):
-    """The cluster that a workload's fleet describes, and its jobs. Of a cloud's own cluster it wants what stands here
-    without a value."""
+    """The cluster of a workload's fleet, and its jobs. Subclasses for a cloud set the attributes without a default."""
 
     delays: Mapping[str, float] = MappingProxyType({})
     """Settings of the market, in seconds, that differ from the workload's."""
@@ -77,7 +76,7 @@ class Paced(ABC):
         """Instances that were launched and have not ended, by id."""
 
     def describe(self, path: Path, scale: float, before_zones: str) -> None:
-        """Take over what the workload says of its fleet. `before_zones`: what its zones' names begin with."""
+        """Apply the workload's fleet. `before_zones`: the prefix of its zones' names."""
         self.path = path
         self.workload, self.traces = read(path)
         self.scale = scale
@@ -94,7 +93,7 @@ class Paced(ABC):
         self.max_instances = fleet.max_instances or len(self.workload.jobs)
         self.max_usd_per_hour, self.shared = fleet.max_usd_per_hour, fleet.shared
         self.only = {name: sorted({p.zone for p in fleet.pools if p.instance_type == name}) for name in self.types}
-        self.own_idle_limit = "30m"  # a net that nothing falls into: what ends them is the scheduler
+        self.own_idle_limit = "30m"  # a safety net only: the scheduler ends them
         self.jobs: dict[str, str] = {}
         self.running_jobs = list[str]()
 
@@ -103,8 +102,8 @@ class Paced(ABC):
         return "-c", AGENT.format(cpus=cpus or 2, seconds=remaining.total_seconds())
 
     def play(self, report: Callable[[str], None] = lambda words: None) -> datetime:
-        """Begin the market's course, submit every job when it arrives, wait until all are over and nothing runs; when
-        it began."""
+        """Start the market, submit every job at its arrival, and wait until all jobs and instances have ended. Return
+        the start time."""
         self._begin()
         began = self.clock.now()
         for job in sorted(self.workload.jobs, key=lambda j: (j.arrival_hours, j.id)):
@@ -134,7 +133,7 @@ class Paced(ABC):
         self.until(lambda: self.store.schedulers.scan())
         self._replay(load(self.path, builtin()))
 
-    def _stand_still(self) -> None:
+    def _hold_initial_state(self) -> None:
         """Hold the market at the workload's first state until it begins, so that no process sees another state."""
         course = load(self.path, builtin())
         self._replay({**course, "pools": [{**pool, "data": pool["data"][:1]} for pool in course["pools"]]})
@@ -163,7 +162,7 @@ class Paced(ABC):
         self.running_jobs.append(self.jobs[job.id])
 
     def behind(self) -> list[str]:
-        """In what this machine did not keep up with its market: such a run says nothing about a plan."""
+        """Return the parts in which this machine did not keep up with its market. Such a run is not valid."""
         fleet, problems = self.workload.fleet, list[str]()
         history, records = self.history(), self.records()
         all_attempts = [a for events in history.values() for a in attempts(events)]

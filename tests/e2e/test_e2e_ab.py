@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot, everspot_says
+from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot, everspot_output
 from everspot_core.jobs.records import EventKind
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
@@ -61,7 +61,7 @@ def test_formats_that_compute_the_same_are_equivalent_also_after_an_interruption
         with suspended(job):
             if not live.trains(job):
                 return None
-            everspot_says("cluster", "interrupt", job)
+            everspot_output("cluster", "interrupt", job)
             live.until(lambda: f"job {job}: stop" in live.consoles() or live.ended(job))
         live.until(lambda: live.list_events(job, EventKind.INTERRUPTED) or live.ended(job))
         return job if live.list_events(job, EventKind.INTERRUPTED) else None

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_helpers import BUCKETS, JOB_ROLE, PLAIN, LiveCluster, everspot, everspot_says
+from e2e_helpers import BUCKETS, JOB_ROLE, PLAIN, LiveCluster, everspot, everspot_output
 from everspot.aws import policies
 from everspot_core.jobs.lease import DENIED_RUNS
 from everspot_core.jobs.records import EventKind, JobRecord, JobState, Reason
@@ -31,7 +31,7 @@ def denied(live: LiveCluster, job: str, times: int = 1) -> JobRecord | None:
 
 def queue_check() -> str:
     """Return what doctor says about the queue."""
-    (check,) = [c for c in json.loads(everspot_says("doctor", "--json"))["checks"] if c["name"] == "queue"]
+    (check,) = [c for c in json.loads(everspot_output("doctor", "--json"))["checks"] if c["name"] == "queue"]
     return str(check["detail"])
 
 
@@ -44,7 +44,7 @@ def test_a_job_that_is_denied_waits_says_so_and_ends_before_it_costs_more(tmp_pa
         assert record.state is not JobState.FAILED
         row: dict[str, Any] = json.loads(everspot("job", revoked, "--json"))
         assert (row["last_reason"], "credentials" in row["detail"]) == ("denied", True)
-        live.until(lambda: "a permission is missing" in everspot_says("job", revoked) or None)
+        live.until(lambda: "a permission is missing" in everspot_output("job", revoked) or None)
         live.until(lambda: f"{revoked} is denied what it needs" in queue_check() or None)
         live.allow("e2e-agent", "become", policies.assume_policy(JOB_ROLE))
         assert live.until(lambda: live.ended(revoked)) is JobState.SUCCEEDED
@@ -66,4 +66,4 @@ def test_a_job_that_is_denied_waits_says_so_and_ends_before_it_costs_more(tmp_pa
         (event,) = live.list_events(job, EventKind.FAILED)
         assert event.data["reason"] == "denied" and "grant the permission" in str(event.data["message"])
         assert f"{job} was denied what it needs" in queue_check()
-        assert "everspot retry" in everspot_says("job", job)
+        assert "everspot retry" in everspot_output("job", job)

@@ -22,9 +22,9 @@ class Attacked(GoogleLive):
     """A cluster with something to take: another job's head and checkpoint, a dataset, code, a shared bucket, a
     secret."""
 
-    def _lay(self) -> None:
+    def _create(self) -> None:
         agent = f"serviceAccount:{account(Role.AGENT)}"
-        super()._lay()
+        super()._create()
         uniform = {"uniformBucketLevelAccess": {"enabled": True}}
         body = {"name": SHARED, "location": REGION, "iamConfiguration": uniform}
         self.api.call("POST", "storage", "b", body=body, query={"project": "everspot-local"})

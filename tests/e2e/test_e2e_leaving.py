@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from e2e_helpers import CLUSTER, PLAIN, LiveCluster, everspot, everspot_says
+from e2e_helpers import CLUSTER, PLAIN, LiveCluster, everspot, everspot_output
 from everspot_core.costs.attempts import Interruption, attempts, interruptions
 from everspot_core.costs.ledger import FaultKind
 from everspot_core.jobs.records import InstanceState, JobState, Reason, Role
@@ -59,7 +59,7 @@ def test_a_machine_with_fewer_gpus_than_its_type_gets_no_job_and_leaves(live: Li
     fault = live.store.faults.get(broken).value
     assert (fault.kind, fault.instance_type) == (FaultKind.GPUS, "g4dn.xlarge")
     assert reason in live.until(lambda: find_row(broken, "ENDED"))["detail"]
-    checks = json.loads(everspot_says("doctor", "--json"))["checks"]
+    checks = json.loads(everspot_output("doctor", "--json"))["checks"]
     (check,) = (c for c in checks if c["name"] == "faults")
     assert check["verdict"] == "warn"
     assert broken in check["detail"]

@@ -1,4 +1,4 @@
-"""Preflight probes of a cluster on which something is wrong: each ends by itself, with exit code 1 and the cause."""
+"""Preflight probes of misconfigured clusters: each ends by itself, with exit code 1 and the cause."""
 
 import json
 import sys

@@ -18,7 +18,7 @@ from everspot_core.jobs.records import EventKind, JobState, Reason
 PROGRAMS = Path(__file__).parent / "programs"
 LONG = 900.0
 PLAIN = ("safetensors", "heeding")
-"""Programs without torch, of which an attempt costs little."""
+"""Programs without torch, whose attempts are cheap."""
 TORCH = (("transformers", 1), ("transformers", 2), ("lightning", 1), ("accelerate", 1), ("dcp", 1))
 KINDS = ("program", "machine", "agent", "drill", "notice", "shutdown")
 ENDED = (JobState.PENDING, JobState.SUCCEEDED, JobState.FAILED)
@@ -36,7 +36,7 @@ class Attack:
         processes: of the program. With several, one of them may be killed alone.
         strikes: how many there were of each kind.
         began: the step at which each attempt began.
-        saved: the step of which a program that was told to stop has said that it saved it.
+        saved: the step that a stopped program has reported as saved.
     """
 
     cluster: Cluster
@@ -67,7 +67,7 @@ class Attack:
 
     @property
     def _hurry(self) -> Path:
-        """The file whose presence lets the program pause no more: what is left after the last strike goes fast."""
+        """The file that makes the program run without pauses, after the last kill."""
         return self.cluster.root / "hurry"
 
     def run(self, strikes: int) -> None:

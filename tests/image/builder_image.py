@@ -136,7 +136,7 @@ def _make(layer: Path, lower: list[Path]) -> None:
 
 
 def package_settings(proxy: str) -> dict[str, str]:
-    """Return the variables by which a machine without a network finds packages, through a proxy of this machine's."""
+    """Return the variables for package managers of a machine without a network: a proxy on this machine."""
     settings = {name: os.environ[name] for name in SETTINGS if name in os.environ and "proxy" not in name.lower()}
     settings |= {"PIP_CERT": AUTHORITIES, "HTTPS_PROXY": proxy}
     return {f"{PREFIX}{name}": value for name, value in settings.items()}

@@ -33,7 +33,7 @@ def write(path: Path, text: str) -> None:
 
 
 def test_a_machine_whose_agent_never_reports_is_switched_off(tmp_path: Path, boot: Boot) -> None:
-    """The timer looks at once here, and the machine has been on for longer than it may."""
+    """The timer fires immediately here, and the machine has been on for longer than allowed."""
     units = tmp_path / "added/etc/systemd/system"
     write(units / "everspot-boot-deadline.timer.d/soon.conf", "[Timer]\nOnBootSec=\nOnBootSec=1s\nAccuracySec=1s\n")
     command = "ExecStart=\nExecStart=/opt/everspot/sbin/boot-deadline.sh /run/everspot /etc/uptime\n"

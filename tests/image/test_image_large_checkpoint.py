@@ -28,7 +28,7 @@ def list_steps(live: ImageCluster) -> set[int]:
 
 
 def find_write(live: ImageCluster) -> int | None:
-    """Return the step of a checkpoint that lies in the bucket in part, and after a complete one; None without."""
+    """Return the step of an incomplete checkpoint in the bucket after a complete one, or None."""
     complete = list_steps(live)
     listed = live.client("s3").list_objects_v2(Bucket=BUCKETS[1], Prefix=f"jobs/{JOB}/checkpoints/")
     segments = Counter(

@@ -1,4 +1,4 @@
-"""Temporary keys: a service takes those that STS has given, while they last, and nobody else's."""
+"""Temporary keys: services accept keys that STS has issued, until they expire, and no others."""
 
 import json
 import urllib.error

@@ -1,4 +1,4 @@
-"""Disks that outlive their instances, images of them, and the families by which they are launched."""
+"""Disks that outlive their instances, images of them, and image families in launches."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def test_an_image_is_made_of_a_disk_and_leads_its_family(net: Any, disk: Any) ->
     )
     assert {"type": "UEFI_COMPATIBLE"} in first["guestOsFeatures"] and first["architecture"] == "X86_64"
     second = bake(net, "base-2", family="base")
-    net.do("DELETE", f"{ZONED}/disks/builder")  # an image needs its disk no more
+    net.do("DELETE", f"{ZONED}/disks/builder")  # an image no longer needs its disk
     family = "projects/everspot-local/global/images/family/base"
     assert net.get("global/images/family/base")["id"] == second["id"]
     launched = launch(net, "of-family", family, gib="30")

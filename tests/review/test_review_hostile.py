@@ -1,6 +1,6 @@
 """Hostile values in reports are only ever rendered as text, and no comment exceeds its limit.
 
-An independent reader of Markdown, the one that `rich` brings, says what the comment is made of.
+An independent Markdown parser, from `rich`, shows the comment's structure.
 """
 
 from collections.abc import Callable

@@ -51,7 +51,7 @@ class Meter:
 @settings(max_examples=settings.default.max_examples * 3 // 10, deadline=None)
 def test_the_simulated_bill_is_the_sum_of_what_was_seen_to_be_there(drawn_jobs, market, base, idle, notice, most):
     """The capacity between two moments is what the plan saw last at the first one, because the plan runs until it has
-    no more actions."""
+    no further actions."""
     parts = [standing(base)] if base else []
     pools = [offer(), offer("spot", 1.0, availability="t")]
     terms = {"idle_limit_seconds": idle, "notice_seconds": notice, "max_instances": most}

@@ -12,7 +12,7 @@ DEPTH = 3000
 
 
 def nest(folder: Path) -> None:
-    """Make folders in folders, the last of which is closed."""
+    """Make nested folders, with an inaccessible innermost one."""
     handle = os.open(folder, os.O_RDONLY)
     for _ in range(DEPTH):
         os.mkdir("d", dir_fd=handle)

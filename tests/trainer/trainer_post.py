@@ -31,7 +31,7 @@ class Post:
     checkpoint: dict[str, object] = field(default_factory=lambda: {"steps": 100_000})
     spec: dict[str, object] = field(default_factory=lambda: {"entrypoint": ["loop.py"], "code": "."})
     machine: dict[str, object] = field(default_factory=dict)
-    """What the agent tells of its machine: the notice, and the rate of interruptions."""
+    """The agent's data about its machine: the notice, and the rate of interruptions."""
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)

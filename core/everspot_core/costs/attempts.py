@@ -61,7 +61,7 @@ class Attempt:
     reports: bool = True  # whether its program reports its steps
     from_step: int | None = None
     last_step: int | None = None
-    last_step_told: bool = False  # by its agent, when it was over; else it is what was reported last
+    last_step_is_final: bool = False  # whether the agent reported it at the end; otherwise it is the last reported step
     durable_at: datetime | None = None
     notice_at: datetime | None = None
     notice_source: str | None = None
@@ -124,7 +124,7 @@ class Interruption:
         """Whether the true count may be higher, because the last report came before the attempt's end."""
         attempt = self.attempt
         trained = attempt.training_at is not None and attempt.reports
-        return self.resumed_step is not None and trained and not attempt.last_step_told
+        return self.resumed_step is not None and trained and not attempt.last_step_is_final
 
     @property
     def seconds_redone(self) -> float | None:
@@ -161,7 +161,7 @@ def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None)
     for event in ordered:
         if event.epoch > 0:
             by_epoch[event.epoch].append(event)
-    final = _last_word(ordered)
+    final = _final_event(ordered)
     epochs = [e for e in sorted(by_epoch) if _first(by_epoch[e], EventKind.ASSIGNED, EventKind.STARTED) is not None]
     history = []
     for epoch, following in zip_longest(epochs, epochs[1:]):
@@ -212,13 +212,13 @@ def _attempt(
         end, reason = final.at, _reason(final)
     inside = [e for e in events if end is None or e.at <= end]
     training = _first_training(inside)
-    # Told without waiting, so perhaps after the release; a fenced owner cannot publish, so all of them are good.
+    # Events of checkpoints may come after the release. All count, because a fenced owner cannot publish.
     durable = [e for e in events if e.kind is EventKind.CHECKPOINTED]
     notice = _first(inside, EventKind.NOTICE)
     steps = [parse_count(e.data.get("step")) for e in events] + [
         parse_count(training.data.get("from_step")) if training else None
     ]
-    # Without training, what a `lost` tells is the step that the record had from the attempt before.
+    # Without training, the step of a `lost` event is the previous attempt's.
     known_steps = [s for s in steps if s is not None] if training or durable else []
     return Attempt(
         job_id=first.job_id,
@@ -234,7 +234,7 @@ def _attempt(
         reports=training is None or training.data.get("by") != "agent" or any(known_steps) or bool(reported),
         from_step=parse_count(training.data.get("from_step")) if training else None,
         last_step=max([reported, *known_steps]) if known_steps or reported else None,
-        last_step_told=release is not None
+        last_step_is_final=release is not None
         and release.kind is not EventKind.LOST
         and parse_count(release.data.get("step")) is not None,
         durable_at=durable[-1].at if durable else None,
@@ -299,11 +299,11 @@ def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
 
 def ended_at(events: Iterable[Event]) -> datetime | None:
     """Return when the job ended; None if it has not, or if it ran again after an event that seemed to end it."""
-    last = _last_word(sorted(events, key=lambda e: e.at))
+    last = _final_event(sorted(events, key=lambda e: e.at))
     return last.at if last is not None else None
 
 
-def _last_word(ordered: Sequence[Event]) -> Event | None:
+def _final_event(ordered: Sequence[Event]) -> Event | None:
     """Return the event that ended the job. Events of an owner whose lease had ended by then do not count."""
     last = next((e for e in reversed(ordered) if e.kind in _FINAL), None)
     if last is not None and any(e.kind is EventKind.ASSIGNED and e.epoch > last.epoch for e in ordered):

@@ -8,16 +8,16 @@ from everspot_core.capacity.market import PoolKey
 from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.jobs.records import Market, Role
 
-LATELY = timedelta(hours=1)
-"""Interruptions within this time are compared with those before."""
-SUDDEN = 2
-"""From this many interruptions within LATELY on a pool may be over its norm, if they are also MUCH more than usual."""
-MUCH = 3.0
-"""The factor over the number of interruptions that the pool's own past lets expect."""
+RECENT = timedelta(hours=1)
+"""Interruptions within this time are compared with earlier ones."""
+MIN_INTERRUPTIONS = 2
+"""The least number of interruptions within RECENT that may exceed a pool's norm, if they also exceed it by INTERRUPTION_FACTOR."""
+INTERRUPTION_FACTOR = 3.0
+"""The factor over the expected number of interruptions, by the pool's own past."""
 WEEK = timedelta(days=7)
-ENOUGH = timedelta(days=1)
+MIN_PRICE_HISTORY = timedelta(days=1)
 """The least span of known prices for a price norm."""
-DEAR = 1.5
+PRICE_FACTOR = 1.5
 """The factor over its mean of the last week above which a price is not usual."""
 _HOUR = timedelta(hours=1)
 
@@ -37,7 +37,7 @@ def over_norm(
 ) -> dict[PoolKey, tuple[Norm, ...]]:
     """Return the spot pools that do worse than usual, each with the norms that it exceeds.
 
-    Only pools count that are in use, or were within LATELY (see `in_use`). `prices`: at least those of these pools."""
+    Only pools count that are in use, or were within RECENT (see `in_use`). `prices`: at least those of these pools."""
     used = in_use(launches, ends, now)
     points: dict[PoolKey, list[PricePoint]] = {pool: [] for pool in used}
     for point in prices:
@@ -71,12 +71,12 @@ def in_use(
 
 def _used(launch: LaunchRecord, ends: Mapping[str, EndRecord], now: datetime) -> bool:
     end = ends.get(launch.instance_id)
-    return end is None or now - end.ended_at < LATELY
+    return end is None or now - end.ended_at < RECENT
 
 
 def _takes_more(launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord], now: datetime) -> bool:
     """Return whether it took many more instances lately, per hour of running ones, than before."""
-    begin, interruptions, hours, taken_before, hours_before = now - LATELY, 0, 0.0, 0, 0.0
+    begin, interruptions, hours, taken_before, hours_before = now - RECENT, 0, 0.0, 0, 0.0
     for launch in launches:
         end = ends.get(launch.instance_id)
         until = end.ended_at if end is not None else now
@@ -84,17 +84,17 @@ def _takes_more(launches: Iterable[LaunchRecord], ends: Mapping[str, EndRecord],
         hours_before += max(timedelta(0), min(begin, until) - launch.launched_at) / _HOUR
         if end is not None and end.interrupted:
             interruptions, taken_before = interruptions + (until >= begin), taken_before + (until < begin)
-    if interruptions < SUDDEN:
+    if interruptions < MIN_INTERRUPTIONS:
         return False
-    # As if one had been taken in ten hours: what was never seen is not impossible.
+    # The prior is one interruption in ten hours, because a rate of zero is never certain.
     usual = (taken_before + 1) / (hours_before + 10)
-    return interruptions > MUCH * usual * hours
+    return interruptions > INTERRUPTION_FACTOR * usual * hours
 
 
 def _costs_more(points: list[PricePoint], now: datetime) -> bool:
     """Return whether its price is far above its mean of the last week."""
-    price_and_usual = price_and_mean(points, now, WEEK, ENOUGH)
-    return price_and_usual is not None and price_and_usual[0] > DEAR * price_and_usual[1]
+    price_and_usual = price_and_mean(points, now, WEEK, MIN_PRICE_HISTORY)
+    return price_and_usual is not None and price_and_usual[0] > PRICE_FACTOR * price_and_usual[1]
 
 
 def price_and_mean(

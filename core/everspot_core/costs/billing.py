@@ -15,7 +15,8 @@ class BillingRules:
     - `minimum`: a shorter life is billed as this long.
     - `free_within`: a spot instance that the cloud takes sooner than this costs nothing; None: it is always billed.
     - `left_out`: names of costs that the cloud bills and our bill leaves out.
-    - `pods`: agents are pods. Who ended a pod has not ended its machine, so that only the machine may be free.
+    - `pods`: whether instances are Kubernetes pods. The end of a pod is not the end of its node, so `free_within`
+      applies only to the node.
     """
 
     minimum: timedelta

@@ -13,7 +13,7 @@ signals = 0
 
 
 def say(text: str) -> None:
-    """Print a line at once, which another process's line cannot divide."""
+    """Print a line in one write, so that no other process's line splits it."""
     os.write(1, f"{text}\n".encode())
 
 

@@ -1,4 +1,4 @@
-"""The commits of a push to a branch, and those that came later, from git alone."""
+"""The commits of a push to a branch, and later commits, read from git alone."""
 
 import re
 from dataclasses import dataclass

@@ -39,8 +39,8 @@ class Notifier:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-notify")
 
     def look(self, observation: Observation, anomalies: Sequence[Anomaly] = ()) -> None:
-        """Record the messages that were sent since the last look, and send those that are due. `anomalies`: all that
-        are open."""
+        """Record the messages that were sent since the last call, and send the due ones. `anomalies`: all that are
+        open."""
         settings = self._declaration.manifest.notifications
         if settings is None or (settings.topic_arn is None and settings.webhook_secret_arn is None):
             self._since, self._was_off = {}, True

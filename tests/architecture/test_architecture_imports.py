@@ -150,7 +150,7 @@ CIRCLES = {
     frozenset({"everspot_simulator.cluster", "everspot_simulator.interruptions"}),
     frozenset({"everspot_store.resume_from", "everspot_store.store"}),
 }
-"""Pairs of modules in which one names the other's class as the type of a parameter. No further one is to be added."""
+"""Pairs of modules in which one names the other's class as the type of a parameter. The list must not grow."""
 
 
 def test_no_modules_import_each_other_not_even_for_their_types() -> None:
@@ -185,7 +185,7 @@ def test_folders_of_core_import_only_folders_before_them() -> None:
 
 
 def _core_rank(module: str) -> int:
-    """Return the place of a module's folder in `CORE`; -1 for a module that lies in none."""
+    """Return the index of a module's folder in `CORE`; -1 for a module in no folder."""
     folder = module.split(".")[1] if "." in module else ""
     return CORE.index(folder) if folder in CORE else -1
 

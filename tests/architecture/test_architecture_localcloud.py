@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2] / "localcloud"
 ROOM = "everspot_local"
 
-# Part → the parts of the room that it may import beside itself. What lies in no folder is the edge: it may import all.
+# Part → the parts of the room that it may import beside itself. Modules in no folder may import everything.
 PARTS = {
     "market": set(),
     "machines": {"market"},
@@ -66,7 +66,7 @@ def graph(sources: dict[str, str]) -> dict[str, set[str]]:
 
 
 def circle(arrows: dict[str, set[str]]) -> list[str]:
-    """Modules that import each other in a circle, the first one also last; empty if there is none."""
+    """Return an import cycle, with the first module also last; empty without a cycle."""
     done: set[str] = set()
 
     def walk(name: str, path: list[str]) -> list[str]:

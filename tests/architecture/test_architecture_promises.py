@@ -57,11 +57,11 @@ def checkpoints_use_dcp() -> bool:
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature of which documents speak.
+    """A feature that documents mention.
 
     Attributes:
         mention: matches the words for it.
-        exists: tells whether the code has it.
+        exists: returns whether the code has it.
     """
 
     name: str

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sweep_helpers import SWEEP, Playground
 
 HOURLY = 0.096
-"""Dollars of an hour of m6i.large on-demand, on which the trials run: an hour each."""
+"""The on-demand price of m6i.large, USD an hour. Each trial runs there for an hour."""
 FIDELITY = {"field": "parameters.epochs", "values": [1, 3, 9], "keep": 3}
 RUNGS: dict[str, Any] = {"trials": 9, "parallel": 3, "fidelity": FIDELITY}
 

@@ -1,7 +1,6 @@
 """Least privilege on Google Cloud: what a scheduler and an agent call is allowed, and what they are allowed is called.
 
-The permissions and conditions are the components'; the local cloud evaluates them, and its book of calls tells what was
-called.
+The permissions and conditions are the components'; the local cloud evaluates them, and its log lists the calls.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """Who may launch and end what: the scheduler's permissions, read as IAM reads them, for its own cluster and for others.
 
-Each row is a call as IAM is asked about it: action, resource, and the keys that the request brings.
+Each row is a call as IAM evaluates it: action, resource, and the request's condition keys.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Checkov's word on what the repository's stacks declare, and on the faults that the rules' tables plant.
 
-Every finding in a stack is mended, or stands with its reason in second_opinion.csv; a reason that no finding needs any
-more is an error too.
+Every finding in a stack is fixed, or listed with its reason in second_opinion.csv. A reason without a finding is an
+error.
 """
 
 import csv

@@ -39,7 +39,7 @@ def stops_at(values: list[float], **fields: Any) -> int | None:
         ([1.0, 0.9, 0.8], {}, None),
         ([1.0, 1.0, 1.0], {}, None),  # two in a row
         ([1.0, 1.0, 1.0, 1.0, 0.1], {}, 4),
-        ([1.0, 1.1, 1.2, 0.9, 1.0, 1.1, 1.2], {}, 7),  # an improvement begins the count anew
+        ([1.0, 1.1, 1.2, 0.9, 1.0, 1.1, 1.2], {}, 7),  # an improvement restarts the count
         ([1.0, 1.0], {"patience": 1}, 2),
         ([1.0, 0.95, 0.91, 0.905], {"min_delta": 0.1}, 4),  # small steps that together exceed it would count
         ([1.0, 0.95, 0.89, 0.85, 0.84, 0.8], {"min_delta": 0.1}, 6),  # the reference moves with improvements alone

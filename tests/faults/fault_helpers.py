@@ -4,8 +4,8 @@ Real agents, the real scheduler and the toy trainer take turns by a seeded dice.
 a `Knife`, which can end the machine at any call (before or after the call took effect), lose answers, or hold the
 machine there while the others go on, as SIGSTOP does.
 
-No cloud takes part, so that one run stands for all of them: machines meet in the store alone. How each cloud's buckets
-answer is told to tests/store, and a scheduler killed within a cloud's calls to test_scheduler_elastic_kills.py.
+These tests use no cloud and hold for all clouds, because machines communicate only through the store. How each cloud's
+buckets answer is told to tests/store, and a scheduler killed within a cloud's calls to test_scheduler_elastic_kills.py.
 """
 
 import itertools

@@ -23,7 +23,7 @@ USER = "ubuntu"
 GOOGLE_GROUP = "google-sudoers"
 """Members may do everything, on images of Google Cloud."""
 SETTINGS = tuple(name for name in chroot.PASSED if name != "SOURCE_DATE_EPOCH")
-"""Variables by which packages are found, for the sessions of the builder."""
+"""Variables with settings of package managers, for the sessions of the builder."""
 PREFIX = "BUILDER_"
 """Before their names in the environment of machines, whose own services do not use them."""
 AUTHORITIES = "/usr/local/share/authorities.crt"
@@ -151,7 +151,7 @@ class Proxy:
         threading.Thread(target=self._run, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         self._listener.close()
 
     def _run(self) -> None:

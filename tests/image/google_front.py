@@ -48,7 +48,7 @@ class GoogleFront:
         (folder / "gcloud").chmod(0o755)
 
     def variables(self) -> dict[str, str]:
-        """Return the variables by which programs find Google here."""
+        """Return the variables that point programs to this server in place of Google."""
         host, port = self._listener.getsockname()
         return {
             "HTTPS_PROXY": f"http://{host}:{port}",

@@ -68,7 +68,7 @@ def run_packer(
     variables = {"wheel": build_wheel(ROOT, folder), "commit": commit(ROOT), "python": "python3", **variables}
     network = [sys.executable, str(Path(__file__).with_name("builder_network.py")), *where]
     packer = ["packer", "build", "-color=false", *(f"-var={name}={value}" for name, value in variables.items())]
-    # Programs that Packer calls may lie in the folder.
+    # The folder may contain programs that Packer calls.
     env = {**os.environ, "HOME": str(folder), "CHECKPOINT_DISABLE": "1", "PACKER_PLUGIN_PATH": str(folder)}
     env["PATH"] = f"{folder}:{env['PATH']}"
     # Every 15 seconds, which it does by itself, would be half of the bake.

@@ -28,7 +28,7 @@ def image(tmp_path: Path) -> Path:
 
 
 def programs(folder: Path, *names: str) -> str:
-    """A search path on which only these programs are."""
+    """Return a search path with only these programs."""
     folder.mkdir()
     for name in names:
         (folder / name).write_text("#!/bin/sh\nexit 3\n")

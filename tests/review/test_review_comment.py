@@ -1,7 +1,7 @@
 """The comment of a pull request, compared with golden files, from event logs of the real engine.
 
-After a change that is meant to be seen, write them anew with
-`EVERSPOT_GOLDEN=write pytest tests/review/test_review_comment.py -k golden`, and read the difference.
+After an intended change, write them again with `EVERSPOT_GOLDEN=write pytest tests/review/test_review_comment.py -k
+golden`, and read the difference.
 """
 
 import os

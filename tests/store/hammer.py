@@ -1,8 +1,8 @@
 """Processes to be killed: each increments one document and creates others, by conditional writes, until it is killed.
 
-usage: hammer.py FOLDER. Reads names, and for each starts a process of that name and prints its id: to start it anew
-would take longer than it lives. A process writes a line into NAME.log beside the folder for every write that was
-answered, before the next one begins.
+usage: hammer.py FOLDER. Reads names, and for each starts a process of that name and prints its id: starting a new
+interpreter would take longer than the process lives. A process writes a line into NAME.log beside the folder for every
+write that was answered, before the next one begins.
 """
 
 import os

@@ -207,7 +207,7 @@ class ComparisonRun:
             return
 
     def turn(self, *, act: bool = True) -> ComparisonStanding:
-        """Read the runs once. With `act`, submit those that are not submitted yet.
+        """Read the runs once. With `act`, submit the missing ones.
 
         Raises:
             CliError: if a run's job is refused.

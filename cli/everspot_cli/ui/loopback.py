@@ -2,4 +2,4 @@
 
 ADDRESS = "127.0.0.1"
 NAMES = (ADDRESS, "localhost")
-"""The host names by which a browser on this machine may call it."""
+"""The host names that a browser on this machine may use for it."""

@@ -119,7 +119,7 @@ class Provider(Protocol):
         self, url: str, identity: str, audience: str, prove: Prover
     ) -> Callable[[], dict[str, Any]] | None:
         """Return credentials for a peer's store in this cloud, in the form that `Store.open` takes; None if the store
-        finds them by itself. They are asked for anew at each call, and end at `expires_at`; each call raises
+        finds them by itself. They are requested again at each call, and end at `expires_at`; each call raises
         `CloudError` if they cannot be had.
 
         Args:

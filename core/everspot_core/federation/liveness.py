@@ -21,7 +21,7 @@ class Liveness:
         first_at: when the reader first read them.
         changed_on: market time at which the reader last saw a changed heartbeat; None: not yet.
         changed_at: the same moment by the monotonic clock.
-        apart: market time by which their clock is ahead of the reader's, negative if it is behind; None if they are
+        apart: how far their clock is ahead of the reader's, market time, negative if it is behind; None if they are
             less than a lease apart, or if the difference is unknown.
     """
 

@@ -73,7 +73,7 @@ class HourlyUse:
     def floor(self) -> float:
         """List dollars that were used in nearly every hour: of the whole span, or of its later half if that is less.
 
-        The floor is no more than the use of the last week, except for a day: use that has ended is no floor, however
+        The floor never exceeds the use of the last week, apart from one day: use that has ended is no floor, however
         long it lasted.
         """
         hours = np.asarray(self.dollars)

@@ -367,9 +367,7 @@ def _doubled(first: timedelta, times: int, longest: timedelta) -> timedelta:
 
 
 def _end_fields(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, Any]:
-    held_time = record.held_time(
-        now
-    )  # two machines' clocks may tell of an end before its beginning: then it is nothing
+    held_time = record.held_time(now)  # zero if two machines' clocks put the end before the beginning
     return {
         "state": JobState.PENDING,
         "owner": None,

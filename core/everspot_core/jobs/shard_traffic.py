@@ -1,4 +1,4 @@
-"""The bytes of streamed datasets that a job fetched, and those that it found in the shard cache instead."""
+"""The bytes of streamed datasets that a job fetched from the store, and the bytes that it read from the shard cache."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated

@@ -30,7 +30,7 @@ from everspot_local.bridge.resources import ProviderResources
 from everspot_local.bridge.sdk import Sdk
 from everspot_local.bridge.upstream import MAX_MESSAGE_BYTES, BridgeError, Upstream
 
-# The engine runs up to so many operations at once, and an upstream wait takes minutes.
+# The engine runs up to this many operations in parallel, and an upstream wait takes minutes.
 WORKERS = 128
 ORPHAN_CHECK_SECONDS = 1.0
 

@@ -20,7 +20,7 @@ _PACKAGES = (PACKAGE, "busybox-static", "kmod", "liblzma5", "base-files")
 """The kernel, the programs that run before the root is mounted, and depmod."""
 _EARLY_MODULES = ("virtio_blk", "overlay")
 _INIT = f"""#!/bin/busybox sh
-# Mounts the machine's root: its image, which nothing changes, and above it its disk. Without one it starts anew.
+# Mounts the machine's root: its read-only image, and above it the machine's disk, which keeps the changes.
 set -e
 export PATH=/bin
 trap 'echo "the root of the machine cannot be mounted"' EXIT

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def sweep_offers(store: Store, peers: Peers) -> None:
-    """Delete this home's offers that ended long ago, except those that a job which is away still needs.
+    """Delete this home's offers that ended long ago, unless a job that is away still needs them.
 
     Raises:
         StoreError: if a store failed.

@@ -61,7 +61,7 @@ class Desk:
         return [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
 
     def verbs(self) -> list[str]:
-        """Return the engine's commands, without those that only read its state."""
+        """Return the engine's commands that change its state."""
         return [call["words"][0] for call in self.calls() if call["words"][0] != "stack"]
 
     def run(self, *words: str, before: Sequence[str] = (), **env: str) -> "subprocess.CompletedProcess[str]":

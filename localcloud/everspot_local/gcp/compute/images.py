@@ -1,4 +1,4 @@
-"""Stands in for Compute Engine's images: a few public ones, and those that are made of disks, with their root trees.
+"""Stands in for Compute Engine's images: a few public ones, and images that are made of disks, with their root trees.
 
 The project has an image in the shape of the one that Everspot's template bakes, and nothing inside. It makes no image
 of other images, snapshots or archives, of a disk that goes with its instance, nor under a key of one's own.

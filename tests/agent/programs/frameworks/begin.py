@@ -1,4 +1,4 @@
-"""Programs that begin with a checkpoint of their own: `FRAMEWORK` says of which framework."""
+"""Programs that begin with their own checkpoint. `FRAMEWORK`: the framework."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A plain program of two ranks, of which one is killed at a step of the first attempt."""
+"""A plain program of two ranks. One rank is killed at a step of the first attempt."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
 """A user's loop on the trainer library. Its first attempt begins when a profile is ordered.
 
-With BEGIN it begins at once, and waits in its last step for the file `enough`.
+With BEGIN it begins immediately, and waits in its last step for the file `enough`.
 """
 
 import os

@@ -175,11 +175,11 @@ def test_a_variable_that_never_changes_explains_nothing() -> None:
     [
         ({4: {"batches": ["x"]}}, {"type": "DataLoader", "workers": 2}, "2 worker processes"),
         ({4: {"batches": ["x"]}}, {"order": "BatchOrder"}, "the samples are the same"),
-        ({4: {"batches": ["x"]}}, {"type": "DataLoader"}, "depends on more than the index"),
+        ({4: {"batches": ["x"]}}, {"type": "DataLoader"}, "depend on more than the index"),
         ({4: {"batches": ["x"]}}, {"type": "MyFeed"}, "MyFeed does not return to the same samples"),
         ({3: other(3, optimizer__w__exp_avg="bfloat16[2]:m3")}, {}, "was float32 and is bfloat16"),
         ({3: other(3, buffer__count="int64[]:0")}, {}, "persistent=False"),
-        ({3: other(3, frozen__parameters="w")}, {}, "what is frozen"),
+        ({3: other(3, frozen__parameters="w")}, {}, "which ones to freeze"),
         (
             {3: {"random": {"torch": "z", "python": "p"}}, 4: {"losses": ["float32[]:0.9"]}},
             {},

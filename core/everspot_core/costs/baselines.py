@@ -11,7 +11,7 @@ from everspot_core.jobs.records import Market, Role
 RECENT = timedelta(hours=1)
 """Interruptions within this time are compared with earlier ones."""
 MIN_INTERRUPTIONS = 2
-"""The least number of interruptions within RECENT that may exceed a pool's norm, if they also exceed it by INTERRUPTION_FACTOR."""
+"""The least number of interruptions within RECENT that may exceed a pool's norm, and by INTERRUPTION_FACTOR."""
 INTERRUPTION_FACTOR = 3.0
 """The factor over the expected number of interruptions, by the pool's own past."""
 WEEK = timedelta(days=7)

@@ -16,7 +16,7 @@ from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.watch import Contact
 
 MIN_SPACING = timedelta(seconds=5)
-"""No object is rewritten more often. Cloud Storage allows about one write a second for each object."""
+"""No object is rewritten more often. One of the supported clouds allows about one write a second for each object."""
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from everspot_train.agent.watch import NoticeWatcher
 from everspot_train.agent.work_folders import WORK_VARIABLE
 
 NOTICE = timedelta(minutes=2)
-"""The time between a notice and the end of the instance, as on AWS."""
+"""The time between a notice and the end of the instance, the shortest of most clouds."""
 LIMITS = Limits(
     lease_ttl=timedelta(minutes=10),  # a laptop may be busy, and there is no other instance
     beat_every=timedelta(seconds=10),

@@ -15,8 +15,8 @@ class BillingRules:
     - `minimum`: a shorter life is billed as this long.
     - `free_within`: a spot instance that the cloud takes sooner than this costs nothing; None: it is always billed.
     - `left_out`: names of costs that the cloud bills and our bill leaves out.
-    - `pods`: whether instances are Kubernetes pods. The end of a pod is not the end of its node, so `free_within`
-      applies only to the node.
+    - `pods`: whether agents are pods. The end of a pod is not the end of its machine, so `free_within` applies only to
+      the machine.
     """
 
     minimum: timedelta

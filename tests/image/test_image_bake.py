@@ -40,11 +40,11 @@ class BakedCluster(LiveCluster):
     bake: Bake
     image_id = ""
 
-    def _lay(self) -> None:
+    def _create(self) -> None:
         folder, endpoint = self.folder / "bake", self.cloud.endpoint
         self.bake = bake_on_aws(folder, self.client("ec2"), endpoint, REGION, PARAMETER, self.consoles)
         self.image_id = str(self.client("ssm").get_parameter(Name=PARAMETER)["Parameter"]["Value"])
-        super()._lay()
+        super()._create()
 
     def _template_data(self, role: Role, kind: str) -> dict[str, Any]:
         return {**super()._template_data(role, kind), "ImageId": self.image_id}

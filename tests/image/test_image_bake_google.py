@@ -41,9 +41,9 @@ class BakedCluster(GoogleLive):
     def boot_command(self) -> tuple[str, ...]:
         return self._boot
 
-    def _lay(self) -> None:
+    def _create(self) -> None:
         self.bake = bake_on_google(self.folder / "bake", self.do, self.cloud.endpoint, REGION, FAMILY, self._consoles)
-        super()._lay()
+        super()._create()
 
     def _instance_properties(self, manifest: str, role: Role = Role.AGENT) -> dict[str, Any]:
         properties = super()._instance_properties(manifest, role)

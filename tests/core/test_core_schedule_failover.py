@@ -21,8 +21,8 @@ from everspot_core.schedule.market.failover import (
     DAY,
     MOVES_A_DAY,
     STAY,
-    arrival,
     failed_over,
+    latest_end_on,
     smaller,
 )
 from hypothesis import given, settings
@@ -241,4 +241,4 @@ def test_a_type_that_has_all_that_was_asked_for_or_another_architecture_is_not_a
     view = fit_for_less(speeds={"big": 1.0, "half": 0.5})
     assert smaller(view, [BIG], NOW, TICK) is None
     assert smaller(view, [BIG, HALF.model_copy(update={"arch": "arm64"})], NOW, TICK) is None
-    assert arrival(view, HALF, NOW) == NOW + 10.5 * HOUR
+    assert latest_end_on(view, HALF, NOW) == NOW + 10.5 * HOUR

@@ -6,12 +6,12 @@ import pytest
 from everspot_core.jobs.records import Market
 from everspot_core.schedule import Stay, Why, describe_action
 from everspot_core.schedule.market.policy import (
-    DISBELIEF,
+    SHORT_SPELLS_BEFORE_DISTRUST,
     HeldCapacity,
     MarketChoice,
     Need,
     Spot,
-    best_way,
+    best_strategy,
     choose_market,
     is_safe,
 )
@@ -46,7 +46,7 @@ SAFE = need(time=10.4)
 """Exactly two changeovers more than the work: one to spot, that comes to nothing, and one to on-demand."""
 LATE = need(time=10.4 - 1e-6)
 TIGHT = need(time=100.0, remaining=92.0)
-BLINKS = (0.1,) * DISBELIEF
+BLINKS = (0.1,) * SHORT_SPELLS_BEFORE_DISTRUST
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_time_for_spot_is_time_until_the_next_decision_and_time_for_a_changeover
 
 def test_it_waits_up_to_the_threshold_of_the_best_way_and_no_longer():
     job_need = need(time=40.0, remaining=36.0)
-    wait = best_way(job_need, AWAY).wait
+    wait = best_strategy(job_need, AWAY).wait
     for age, mode in ((wait - 1e-6, None), (wait, Market.ON_DEMAND), (wait + 1.0, Market.ON_DEMAND)):
         if age >= 0:
             assert choose_market(job_need, None, replace(AWAY, age=age)).market is mode
@@ -124,7 +124,7 @@ def test_it_goes_back_from_the_threshold_of_the_best_way_on():
     for age in (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0):
         here = replace(HERE, age=age)
         assert (choose_market(job_need, ON_DEMAND, here).market is Market.SPOT) == (
-            age >= best_way(job_need, here).back
+            age >= best_strategy(job_need, here).back
         )
 
 

@@ -10,7 +10,7 @@ from everspot_core.schedule.jobs import HOUR
 from everspot_core.schedule.market.lifetimes import learnt
 from everspot_core.schedule.market.offers import build_need
 from everspot_core.schedule.market.policy import HeldCapacity, Need, Spot, choose_market, is_safe
-from everspot_core.schedule.market.renewal import ways
+from everspot_core.schedule.market.renewal import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -178,6 +178,6 @@ def test_the_same_is_decided_twice_and_with_nothing_remembered(case, taken_after
     first, again = Run(case, taken_after, away_for), Run(case, taken_after, away_for)
     first.finish()
     learnt.cache_clear()
-    ways.cache_clear()
+    strategies.cache_clear()
     again.finish()
     assert first.modes == again.modes

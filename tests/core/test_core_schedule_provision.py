@@ -18,7 +18,7 @@ from everspot_core.schedule import (
     Why,
 )
 from everspot_core.schedule.jobs import STARVATION_LIMIT
-from everspot_core.schedule.market.policy import DISBELIEF
+from everspot_core.schedule.market.policy import SHORT_SPELLS_BEFORE_DISTRUST
 from provision_helpers import (
     HOUR,
     LATEST,
@@ -41,7 +41,13 @@ from provision_helpers import (
     pool,
 )
 
-BLINKING = Behaviour(up=True, since=NOW, first=NOW - 9 * HOUR, ups=(0.05,) * DISBELIEF, downs=(1.0,) * DISBELIEF)
+BLINKING = Behaviour(
+    up=True,
+    since=NOW,
+    first=NOW - 9 * HOUR,
+    ups=(0.05,) * SHORT_SPELLS_BEFORE_DISTRUST,
+    downs=(1.0,) * SHORT_SPELLS_BEFORE_DISTRUST,
+)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from everspot_core.schedule.market.lifetimes import DOWNS, EDGES, UPS, Lifetimes, Prior, learnt
-from everspot_core.schedule.market.renewal import NEVER, RETURNS, WAITS, WayTable, ways
+from everspot_core.schedule.market.renewal import NEVER, RETURNS, WAITS, StrategyTable, strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,7 +113,7 @@ def test_what_comes_of_a_way_is_what_comes_of_following_it(outage, up, changeove
     """
     rng = np.random.default_rng(3)
     away, up_hours = draw(outage, rng, 25_000), draw(up, rng, 25_000)
-    table = ways(outage, up, spot=1.0, on_demand=3.0, changeover=changeover)
+    table = strategies(outage, up, spot=1.0, on_demand=3.0, changeover=changeover)
     for w in range(0, len(WAITS), 2):
         for b in range(0, len(RETURNS), 2):
             wait, back = float(WAITS[w]), float(RETURNS[b])
@@ -125,14 +125,14 @@ def test_what_comes_of_a_way_is_what_comes_of_following_it(outage, up, changeove
 
 
 def test_on_demand_for_ever_makes_all_the_pace_at_its_price():
-    table = ways(HEAVY, HEAVY, spot=1.0, on_demand=3.0, changeover=0.2)
+    table = strategies(HEAVY, HEAVY, spot=1.0, on_demand=3.0, changeover=0.2)
     always = list(WAITS).index(0.0), list(RETURNS).index(NEVER)
     assert table.pace[always] == pytest.approx(1.0)
     assert table.usd[always] == pytest.approx(3.0)
 
 
 def test_waiting_for_ever_never_pays_on_demand():
-    table = ways(HEAVY, LONG, spot=1.0, on_demand=3.0, changeover=0.2)
+    table = strategies(HEAVY, LONG, spot=1.0, on_demand=3.0, changeover=0.2)
     for usd, pace in zip(table.usd[-1], table.pace[-1], strict=True):
         assert usd == pytest.approx(LONG.mean / (pace * (HEAVY.mean + LONG.mean)))
 
@@ -146,7 +146,7 @@ def test_waiting_for_ever_never_pays_on_demand():
 )
 @settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
 def test_no_way_is_both_faster_and_cheaper_than_the_best(downs, ups, dear, changeover, pace):
-    table: WayTable = ways(
+    table: StrategyTable = strategies(
         learnt(DOWNS, downs, 0.0), learnt(UPS, ups, 0.0), spot=1.0, on_demand=dear, changeover=changeover
     )
     best = table.best(pace)
@@ -156,13 +156,13 @@ def test_no_way_is_both_faster_and_cheaper_than_the_best(downs, ups, dear, chang
 
 
 def test_who_has_time_takes_the_cheapest_way():
-    table = ways(HEAVY, HEAVY, spot=1.0, on_demand=3.0, changeover=0.2)
+    table = strategies(HEAVY, HEAVY, spot=1.0, on_demand=3.0, changeover=0.2)
     assert table.best(0.0).usd == table.usd.min()
 
 
 def test_a_way_that_brings_no_progress_is_never_taken():
     """Spells of a minute, a changeover of half an hour: spot is good for nothing."""
     flicker = Lifetimes.from_hazard(np.full(len(EDGES), 60.0))
-    table = ways(BRIEF, flicker, spot=1.0, on_demand=3.0, changeover=0.5)
+    table = strategies(BRIEF, flicker, spot=1.0, on_demand=3.0, changeover=0.5)
     assert table.usd[-1, 0] > 1e3
     assert table.best(0.9).pace > 0.9

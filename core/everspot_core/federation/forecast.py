@@ -19,7 +19,15 @@ from everspot_core.schedule.jobs import HOUR, STARVATION_LIMIT, critical, job_ou
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
 from everspot_core.schedule.market.offers import Offers, build_need, build_offers, describe_held
-from everspot_core.schedule.market.policy import HeldCapacity, Need, Spot, choose_market, is_safe, to_spare, way_table
+from everspot_core.schedule.market.policy import (
+    HeldCapacity,
+    Need,
+    Spot,
+    choose_market,
+    is_safe,
+    strategy_table,
+    to_spare,
+)
 from everspot_core.schedule.market.steering import Steering
 from everspot_core.schedule.view import JobView, PoolKey, PoolView
 
@@ -224,7 +232,7 @@ def _alternating(need: Need, spot: Spot, has: HeldCapacity | None, wait: float) 
     spot lasts, the job works there. In an outage it waits as long as the strategy does, at most for `wait` (hours);
     then it works on on-demand. The time that it waits is lost, so that the remaining work must be done faster.
     """
-    table = way_table(need, spot)
+    table = strategy_table(need, spot)
     if spot.up or (has is not None and has.market is Market.SPOT):
         age = spot.age if spot.up else 0.0
         now = min(need.remaining, learnt(UPS, spot.ups, age).residual(age))

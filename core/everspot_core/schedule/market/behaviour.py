@@ -17,7 +17,7 @@ class Behaviour:
         up: whether the pool is up in the present spell.
         since: when the present spell began; None: the pool was never looked at.
         first: the moment of the first look; the spell of that moment counts from then on.
-        down_since: for a pool that is only presumed to be up again, the moment since which it was seen to be down.
+        down_since: when the pool was last seen to go down, while it is only presumed to be up again.
     """
 
     up: bool = False

@@ -25,8 +25,9 @@ WINDOW = timedelta(hours=2)
 STAY = timedelta(hours=1)
 DAY = timedelta(days=1)
 MOVES_A_DAY = 20
-"""The most moves between the markets in a day. Before the last of ten stays on on-demand, 3 x 1 + 3 x 2 + 3 x 4 h have
-passed; an eleventh would come 8 h later."""
+"""The most moves between the markets in a day: there and back for each of ten stays on on-demand. The first nine last
+3 x 1 + 3 x 2 + 3 x 4 = 21 h. The tenth lasts 8 h, so that an eleventh begins on the next day. The test of failover
+measures it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,12 @@ def failed_over(job: JobView, pools: Iterable[PoolView], now: datetime, since: d
         return _SPOT
     stay = _stay(job.preempted_at, now)
     behaviours = [p.behaviour for p in pools if _counts(p, job)]
-    for begun, blind in ((failover, DAY), (since, stay)):
+    for begun, stay_if_unknown in ((failover, DAY), (since, stay)):
         if begun is None:
             continue
         up = max((_longest_up(b, begun + stay, now) for b in behaviours), default=now - begun)
-        if now < begun + stay or up < (stay if behaviours else blind):
-            return _remain(failover, up, stay)
+        if now < begun + stay or up < (stay if behaviours else stay_if_unknown):
+            return _stay_on_demand(failover, up, stay)
     return Preference(Market.SPOT, Why.BACK_TO_SPOT, {"up_hours": _hours(up), "needed_hours": _hours(stay)})
 
 
@@ -71,7 +72,7 @@ def _counts(pool: PoolView, job: JobView) -> bool:
     return is_known_spot and fits(need, Shape.from_machine(pool.instance_type))
 
 
-def _remain(failover: datetime | None, up: timedelta, stay: timedelta) -> Preference:
+def _stay_on_demand(failover: datetime | None, up: timedelta, stay: timedelta) -> Preference:
     if failover is None:
         figures: Figures = {"up_hours": _hours(up), "needed_hours": _hours(stay)}
         return Preference(Market.ON_DEMAND, Why.STAY_ON_DEMAND, figures)
@@ -100,7 +101,7 @@ def smaller(job: JobView, types: Iterable[InstanceType], now: datetime, tick: ti
         if not fits(requested, Shape.from_machine(t))
         and (not arches or t.arch in arches)
         and job.speeds.get(t.name, 0.0) > 0
-        and (deadline is None or arrival(job, t, now) + tick <= deadline)
+        and (deadline is None or latest_end_on(job, t, now) + tick <= deadline)
     ]
     for factor in (1.0, MIXED) if may_lower(spec, measured.mixed) else (1.0,):
         used = _used(requested, measured, factor)
@@ -110,7 +111,7 @@ def smaller(job: JobView, types: Iterable[InstanceType], now: datetime, tick: ti
     return None
 
 
-def arrival(job: JobView, instance_type: InstanceType, now: datetime) -> datetime:
+def latest_end_on(job: JobView, instance_type: InstanceType, now: datetime) -> datetime:
     """Return the latest end of the job if it changes to a type of known speed now.
 
     Raises:

@@ -37,7 +37,7 @@ class Prior:
 
 UPS = Prior(level=1.05, offset=0.2, weight=1.1)
 DOWNS = Prior(level=3.6, offset=0.2, weight=1.15)
-"""Tuned as docs/internals/scheduling.md tells."""
+"""See "Tuning" in docs/internals/scheduling.md."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

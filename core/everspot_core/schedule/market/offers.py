@@ -58,7 +58,7 @@ class Offers:
         # A job's own types exclude those that are too small, but a smaller type may be taken anyway.
         accept = {p.instance_type.name for p in giving}
         ranked = rank(giving, self.job, self.now, must_run=True, accept=accept)
-        return tuple(sorted(ranked, key=lambda r: self._dear(r.pool)))
+        return tuple(sorted(ranked, key=lambda r: self._costs_like_on_demand(r.pool)))
 
     @cached_property
     def on_demand(self) -> tuple["_SizedPool", ...]:
@@ -71,7 +71,7 @@ class Offers:
         Spot pools as expensive as on-demand, and on-demand pools that miss the deadline, count only without others.
         """
         if market is Market.SPOT:
-            cheap = [r for r in self.spot if not self._dear(r.pool)] or list(self.spot)
+            cheap = [r for r in self.spot if not self._costs_like_on_demand(r.pool)] or list(self.spot)
             costs = [r.usd_per_useful_hour for r in cheap]
             return Acceptable(tuple(r.pool for r in cheap), _differ(costs))
         in_time = [s for s in self.on_demand if not s.late] or list(self.on_demand)
@@ -80,7 +80,7 @@ class Offers:
             tuple(s.pool for s in in_time), len(in_time) > 1 and (other or _differ([s.usd for s in in_time]))
         )
 
-    def _dear(self, pool: PoolView) -> bool:
+    def _costs_like_on_demand(self, pool: PoolView) -> bool:
         return self.stock.work_usd(pool) >= self.stock.on_demand_usd
 
 

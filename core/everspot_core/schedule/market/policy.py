@@ -2,8 +2,8 @@
 
 There are two rules. Safety: the policy never does anything that would, in the worst case, leave too little time for
 on-demand to finish the job. In the worst case spot goes immediately, and the changeover and the work take as long as
-they may. Thrift: as long as it is safe, the policy alternates between the markets in the cheapest way that keeps the
-pace (see `renewal`), judged by how spot has come and gone so far. So it is greedy where spot is steady and cautious
+they may. Thrift: as long as it is safe, the policy alternates between the markets by the cheapest strategy that keeps
+the pace (see `renewal`), judged by how spot has come and gone so far. So it is greedy where spot is steady and cautious
 where it is not, without any setting.
 """
 
@@ -13,14 +13,16 @@ from math import inf, sqrt
 from everspot_core.jobs.records import Market
 from everspot_core.schedule.actions import Figures, Why
 from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
-from everspot_core.schedule.market.renewal import Way, WayTable, ways
+from everspot_core.schedule.market.renewal import Strategy, StrategyTable, strategies
 
 RESERVE_CHANGEOVERS, RESERVE_LUCK = 1.2, 0.35
-"""The slack that is set aside: factors on the upper bound of a changeover, and on sqrt(time left x changeover)."""
+"""The slack that is set aside: factors on the upper bound of a changeover, and on sqrt(time left x changeover). See
+docs/internals/scheduling.md."""
 WORTH_RETURNING = 2.1
 """A return to spot pays only if more work is left than this many changeovers."""
-DISBELIEF = 4
-"""After this many spells in a row that were shorter than a changeover, a spell counts only once it is longer."""
+SHORT_SPELLS_BEFORE_DISTRUST = 4
+"""After this many spot spells in a row that were shorter than a changeover, a new spell counts only once it is longer
+than a changeover."""
 EPSILON = 1e-9
 """Hours that count as nothing: less is rounding."""
 
@@ -59,8 +61,8 @@ class Need:
     def pace(self) -> float:
         """The pace that the job keeps now.
 
-        The square lowers it while there is plenty of slack. On-demand hours that turn out to have been needless cannot
-        be undone, but a wait that was too long can be made up for as long as there is slack.
+        It is the square of `mean_pace` while that is below 1, which is lower while there is plenty of slack: a wait
+        that was too long can be made up for, and needless on-demand hours cannot be undone.
         """
         mean_pace = self.mean_pace
         return mean_pace * min(mean_pace, 1.0)
@@ -115,7 +117,7 @@ def choose_market(need: Need, current: HeldCapacity | None, spot: Spot | None) -
             for_good = not safe and need.remaining_upper <= need.remaining
             figures: Figures = {"market": Market.ON_DEMAND.value}
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.RUNS_WELL, figures=figures, final=for_good)
-        return _returning(need, spot, best_way(need, spot))
+        return _returning(need, spot, best_strategy(need, spot))
     if not safe:
         return last_moment(need)
     if spot is None:
@@ -125,7 +127,7 @@ def choose_market(need: Need, current: HeldCapacity | None, spot: Spot | None) -
     if spot.up:
         figures = {"up_hours": spot.age, "needed_hours": need.changeover}
         return MarketChoice(market=None, cause=Why.SHORT_SPELLS, figures=figures)
-    return _waiting(need, spot, best_way(need, spot))
+    return _waiting(need, spot, best_strategy(need, spot))
 
 
 def is_safe(need: Need) -> bool:
@@ -142,20 +144,20 @@ def to_spare(need: Need) -> float:
     return need.slack - max(need.tick, need.changeover) - need.changeover_upper
 
 
-def best_way(need: Need, spot: Spot) -> Way:
+def best_strategy(need: Need, spot: Spot) -> Strategy:
     """Return the cheapest way that keeps the pace of this job.
 
     The present outage does not count; its age is compared with the time that is worth waiting. If it counted, a single
     long outage would make all later ones look as long, and the job would go on-demand too soon.
     """
-    return way_table(need, spot).best(need.pace)
+    return strategy_table(need, spot).best(need.pace)
 
 
-def way_table(need: Need, spot: Spot) -> WayTable:
-    """Return all ways for this job, by how spot has behaved. The present outage does not count."""
+def strategy_table(need: Need, spot: Spot) -> StrategyTable:
+    """Return all strategies for this job, by how spot has behaved. The present outage does not count."""
     up = learnt(UPS, spot.ups, spot.age if spot.up else 0.0)
     outage = learnt(DOWNS, spot.downs, 0.0)
-    return ways(outage, up, spot=spot.usd, on_demand=spot.on_demand_usd, changeover=need.changeover)
+    return strategies(outage, up, spot=spot.usd, on_demand=spot.on_demand_usd, changeover=need.changeover)
 
 
 def _may_stay(need: Need, current: HeldCapacity) -> bool:
@@ -167,21 +169,21 @@ def _may_stay(need: Need, current: HeldCapacity) -> bool:
 
 def _believable(need: Need, spot: Spot) -> bool:
     """Return whether the present spell may be expected to outlast a changeover."""
-    last = spot.ups[-DISBELIEF:]
-    blinks = len(last) == DISBELIEF and max(last) < need.changeover
+    last = spot.ups[-SHORT_SPELLS_BEFORE_DISTRUST:]
+    blinks = len(last) == SHORT_SPELLS_BEFORE_DISTRUST and max(last) < need.changeover
     return not blinks or spot.age >= need.changeover
 
 
-def _waiting(need: Need, spot: Spot, way: Way) -> MarketChoice:
-    if spot.age < way.wait:
+def _waiting(need: Need, spot: Spot, strategy: Strategy) -> MarketChoice:
+    if spot.age < strategy.wait:
         return MarketChoice(market=None, cause=Why.WAIT_FOR_SPOT, figures={"slack_hours": need.slack})
     figures: Figures = {"slack_hours": need.slack, "down_hours": spot.age}
     return MarketChoice(market=Market.ON_DEMAND, cause=Why.ON_DEMAND_PAYS, figures=figures)
 
 
-def _returning(need: Need, spot: Spot, way: Way) -> MarketChoice:
-    figures: Figures = {"up_hours": spot.age, "needed_hours": way.back}
-    if spot.age >= way.back and _believable(need, spot) and need.remaining > WORTH_RETURNING * need.changeover:
+def _returning(need: Need, spot: Spot, strategy: Strategy) -> MarketChoice:
+    figures: Figures = {"up_hours": spot.age, "needed_hours": strategy.back}
+    if spot.age >= strategy.back and _believable(need, spot) and need.remaining > WORTH_RETURNING * need.changeover:
         return MarketChoice(market=Market.SPOT, cause=Why.BACK_TO_SPOT, figures=figures)
     return MarketChoice(market=Market.ON_DEMAND, cause=Why.STAY_ON_DEMAND, figures=figures)
 

@@ -62,7 +62,7 @@ def rank(
     later = delays(eligible, job)
     ranked = [_ranked(p, job, now, later.get(p.key)) for p in eligible]
     first = critical(job)
-    return sorted(ranked, key=lambda r: (_class(r.pool) if first else 0, r.usd_per_useful_hour, r.pool.key))
+    return sorted(ranked, key=lambda r: (_preference_order(r.pool) if first else 0, r.usd_per_useful_hour, r.pool.key))
 
 
 def expected_lifetime(behaviour: Behaviour, now: datetime) -> float:
@@ -81,7 +81,7 @@ def just_noticed(pool: PoolView, now: datetime) -> bool:
     return pool.noticed_at is not None and abs(now - pool.noticed_at) < COOL_OFF
 
 
-def _class(pool: PoolView) -> int:
+def _preference_order(pool: PoolView) -> int:
     return 0 if pool.reserved else 1 if pool.market is Market.ON_DEMAND else 2
 
 

@@ -1,10 +1,11 @@
-"""Computes the cost and the progress of each way to alternate between spot, waiting and on-demand.
+"""Computes the cost and the progress of each strategy to alternate between spot, waiting and on-demand.
 
-A way is two thresholds: how long to wait for spot in an outage before going on-demand, and how long spot must have been
-back before leaving on-demand. Outages and spells of spot alternate, and are assumed to last as they did so far. An
-outage begins either with nothing held or on on-demand; which of the two depends only on the outage before. So each way
-has a mean cost and a mean progress per hour (the renewal reward theorem). The best way for a job is the cheapest that
-is fast enough for its deadline.
+A strategy is two thresholds: how long to wait for spot in an outage before going on-demand, and how long spot must have
+been back before leaving on-demand. Outages and spells of spot alternate, and are assumed to last as they did so far.
+When an outage begins, the job is in one of two states: it loses its spot instance, or it is still on on-demand from
+the outage before. These states form a Markov chain: the next state depends only on this one. So each strategy has a
+mean cost and a mean progress per hour (the renewal reward theorem). The best strategy for a job is the cheapest that is
+fast enough for its deadline.
 """
 
 from dataclasses import dataclass
@@ -20,11 +21,11 @@ WAITS: Floats = np.array([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, NEVER])
 RETURNS: Floats = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.8, 1.6, 3.2, 6.4, NEVER])
 """The thresholds that are tried, in hours."""
 URGENCY = 3.2
-"""The charge for a way that is too slow: on-demand prices per missing fraction of the pace."""
+"""The charge for a strategy that is too slow: on-demand prices per missing fraction of the pace."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Strategy:
     """Two thresholds, in hours, with the progress and the cost that follow from them."""
 
     wait: float
@@ -36,23 +37,25 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WayTable:
-    """Progress per hour and dollars per hour of progress of all ways, as arrays by (wait, return)."""
+class StrategyTable:
+    """Progress per hour and dollars per hour of progress of all strategies, as arrays by (wait, return)."""
 
     pace: Floats
     usd: Floats
     on_demand: float
 
-    def best(self, pace: float) -> Way:
-        """Return the best way for a job that must make `pace` hours of progress in each remaining hour."""
+    def best(self, pace: float) -> Strategy:
+        """Return the best strategy for a job that must make `pace` hours of progress in each remaining hour."""
         late = np.maximum(0.0, 1.0 - self.pace / pace) if pace > 0 else np.zeros_like(self.pace)
         at = int(np.argmin(self.usd + URGENCY * self.on_demand * late))
         wait, back = divmod(at, len(RETURNS))
-        return Way(float(WAITS[wait]), float(RETURNS[back]), float(self.pace[wait, back]), float(self.usd[wait, back]))
+        return Strategy(
+            float(WAITS[wait]), float(RETURNS[back]), float(self.pace[wait, back]), float(self.usd[wait, back])
+        )
 
     def usd_at(self, pace: float) -> float:
-        """Return the least dollars for an hour of progress at `pace`. A way that is too slow is kept for a part of the
-        time, and the job is on on-demand for the rest."""
+        """Return the least dollars for an hour of progress at `pace`. A strategy that is too slow is kept for a part of
+        the time, and the job is on on-demand for the rest."""
         if pace >= 1:
             return self.on_demand
         finite = np.isfinite(self.usd) & (self.pace > 0)
@@ -64,8 +67,8 @@ class WayTable:
 
 
 @lru_cache(maxsize=1024)
-def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, changeover: float) -> WayTable:
-    """Return the table of all ways. `spot` and `on_demand` in dollars an hour, `changeover` in hours."""
+def strategies(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, changeover: float) -> StrategyTable:
+    """Return the table of all strategies. `spot` and `on_demand` in dollars an hour, `changeover` in hours."""
     waited, outlasted = outage.capped(WAITS), outage.survival(WAITS)
     stayed, reached = up.capped(RETURNS), up.survival(RETURNS)
     # An up spell that begins on on-demand: there until it has lasted `back`, a changeover, then on spot to its end.
@@ -84,4 +87,4 @@ def ways(outage: Lifetimes, up: Lifetimes, *, spot: float, on_demand: float, cha
     progress = (1 - share) * idle_progress + share * (outage.mean + od_progress)
     hopeless = progress <= 0
     each = np.where(hopeless, np.inf, usd / np.where(hopeless, 1.0, progress))
-    return WayTable(progress / (outage.mean + up.mean), each, on_demand)
+    return StrategyTable(progress / (outage.mean + up.mean), each, on_demand)

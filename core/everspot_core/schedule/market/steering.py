@@ -15,9 +15,9 @@ from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolView
 NO_TIME = timedelta(0)
 
 
-class Ground(Protocol):
-    """The facts that the policy needs beside a job and its offers. A view has them, and so does the market of another
-    cluster."""
+class MarketContext(Protocol):
+    """The facts that the policy needs beside a job and its offers. A `ClusterView` has them, and so has a
+    `ClusterMarket`."""
 
     @property
     def pools(self) -> Iterable[PoolView]:
@@ -31,7 +31,7 @@ class Ground(Protocol):
 class Steering:
     """The market policy for the jobs of one view."""
 
-    def __init__(self, view: Ground, now: datetime) -> None:
+    def __init__(self, view: MarketContext, now: datetime) -> None:
         self._view, self._now = view, now
 
     def steer(
@@ -53,7 +53,7 @@ class Steering:
         deadline, work = job.submission.deadline_at, job_outlook(job)
         spot = offers.stock.spot(offers.fastest)
         if deadline is None:
-            return self._undated(job, on, offers, spot)
+            return self._without_deadline(job, on, offers, spot)
         if work is None:
             up = spot is not None and spot.up
             current_market = instance_market(on) if on is not None else Market.SPOT if up else Market.ON_DEMAND
@@ -91,7 +91,9 @@ class Steering:
         figures: Figures = {"left_hours": need.remaining_upper, "time_hours": need.time}
         return MarketChoice(market=Market.ON_DEMAND, cause=Why.AT_RISK, figures=figures)
 
-    def _undated(self, job: JobView, on: InstanceView | None, offers: Offers, spot: Spot | None) -> MarketChoice:
+    def _without_deadline(
+        self, job: JobView, on: InstanceView | None, offers: Offers, spot: Spot | None
+    ) -> MarketChoice:
         """Return the market for a job without a deadline, by how often it was preempted."""
         since = on.launched_at if on is not None and instance_market(on) is Market.ON_DEMAND else None
         preference = failed_over(job, self._view.pools, self._now, since)

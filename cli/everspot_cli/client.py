@@ -103,6 +103,7 @@ class Client:
         """
         changes = Overrides(dict(overrides or {}))
         with self._clear_errors():
+            self._session.refresh()  # a notebook's client outlives changes of the cluster, and of this machine's clock
             if isinstance(job, Mapping):
                 subject, spec = (
                     _UNNAMED_JOB,

@@ -186,6 +186,18 @@ class Session:
         says."""
         return self.now + self.clock_skew
 
+    def refresh(self) -> None:
+        """Read the cluster's description again, and its prices and clock when they are needed.
+
+        Raises:
+            StoreError: if the store does not answer.
+        """
+        for name in ("manifest", "catalogue", "price_table", "clock_skew"):
+            self.__dict__.pop(name, None)
+        document = self.store.read_manifest()
+        if document is not None:
+            self.__dict__["manifest"] = document.value
+
     @contextmanager
     def progress(self, words: str, *, shown: bool) -> Iterator[None]:
         """Show a line of progress on standard error while the block runs. Not with `json`, and not outside a terminal,

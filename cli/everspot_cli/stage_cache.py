@@ -30,12 +30,14 @@ def claim_stage(session: Session, submission: JobSubmission) -> JobSubmission:
         return submission.model_copy(update={"stage_key": None, "same_stage": []})
     store, now = session.store, session.submission_time
     producers = {earlier.name: find_producer(session, earlier.job_id) for earlier in submission.after}
-    key = _find_key(session, submission, producers)
+    manifest = store.read_manifest()  # of now: a sweep outlives many of them
+    generation = (manifest.value if manifest is not None else session.manifest).generation
+    key = _find_key(session, submission, producers, generation)
     for _ in range(_TRIES):
         claim = store.stages.get(key)
         jobs = claim.value.jobs if claim is not None else []
         records = {job: read_record(session, job) for job in jobs}
-        computed = next((job for job in jobs if _is_reusable(session, records[job])), None)
+        computed = next((job for job in jobs if _is_reusable(session, records[job], generation)), None)
         if computed is not None:
             return submission.model_copy(update={"stage_key": key, "same_stage": [computed]})
         is_new = claim is not None and session.clock.to_real(now - claim.value.changed_at) < _UNBORN
@@ -47,14 +49,14 @@ def claim_stage(session: Session, submission: JobSubmission) -> JobSubmission:
     raise StoreUnavailable(f"the claim of stage {key} was written by others {_TRIES} times in a row")
 
 
-def _find_key(session: Session, submission: JobSubmission, producers: Mapping[str, str]) -> str:
+def _find_key(session: Session, submission: JobSubmission, producers: Mapping[str, str], generation: str) -> str:
     """Return the key of a submission's stage. A retry goes on from work of the same stage, or is a stage of its own:
     a part of its steps is of other settings."""
-    key = stage_key(submission, producers, session.manifest.generation)
+    key = stage_key(submission, producers, generation)
     source = session.store.dossier(submission.retry_of, brief=True) if submission.retry_of is not None else None
     if submission.retry_of is None or (source is not None and source.submission.stage_key == key):
         return key
-    return stage_key(submission, producers, session.manifest.generation, begins_from=submission.retry_of)
+    return stage_key(submission, producers, generation, begins_from=submission.retry_of)
 
 
 def find_producer(session: Session, job_id: str) -> str:
@@ -88,14 +90,14 @@ def _may_succeed(session: Session, job_id: str, record: JobRecord | None, *, is_
     return is_new or session.store.jobs.get(job_id) is not None
 
 
-def _is_reusable(session: Session, record: JobRecord | None) -> bool:
-    """Return whether a job has succeeded on an instance of the present generation, and all of its outputs are there."""
+def _is_reusable(session: Session, record: JobRecord | None, generation: str) -> bool:
+    """Return whether a job has succeeded on an instance of this generation, and all of its outputs are there."""
     if record is None or record.state is not JobState.SUCCEEDED:
         return False
     if record.reused_from is not None:
-        return _is_reusable(session, read_record(session, record.reused_from))
+        return _is_reusable(session, read_record(session, record.reused_from), generation)
     store, owner = session.store, record.last_owner or ""
     instance = store.instances.get(owner) or store.past_instances.get(owner) if owner else None
-    if instance is not None and instance.value.generation != session.manifest.generation:
+    if instance is not None and instance.value.generation != generation:
         return False
     return store.outputs(record.job_id).is_complete()

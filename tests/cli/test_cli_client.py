@@ -44,6 +44,20 @@ def test_a_job_of_a_file_or_of_fields_is_submitted(world: World, client: everspo
     assert (status.job_id, status.state, status.reason) == (from_fields, JobState.PENDING, None)
 
 
+def test_a_client_that_outlives_an_update_of_the_cluster_submits_to_the_cluster_of_now(
+    world: World, client: everspot.Client
+) -> None:
+    """A notebook stays open for days. The cached stage of another image would be a wrong result."""
+    stage = JOB | {"cache": True}
+    first = client.submit(stage)
+    again = client.submit(stage)
+    world.store.write_manifest(world.store.manifest().model_copy(update={"generation": "g2", "team": "speech"}))
+    later = client.submit(stage)
+    jobs = {job: world.store.jobs.get(job).value for job in (first, again, later)}
+    assert [jobs[job].same_stage for job in (first, again, later)] == [[], [first], []]
+    assert [jobs[job].spec.tags.get("Team") for job in (again, later)] == [None, "speech"]
+
+
 def test_the_code_of_fields_is_relative_to_this_folder(
     world: World, client: everspot.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

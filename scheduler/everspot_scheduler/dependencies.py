@@ -26,6 +26,7 @@ class Chains:
         self._waiting: dict[str, JobSubmission] = {}
         self._ended: dict[str, JobState | None] = {}
         self._producers: dict[str, str] = {}
+        self._reusable: dict[str, bool] = {}
 
     def look(self, observation: Observation) -> None:
         """Find the waiting jobs, and learn the states of the jobs that they name and that have left the tables.
@@ -38,6 +39,8 @@ class Chains:
         self._ended = {job: state for job, state in self._ended.items() if job in other_jobs}
         self._producers = {job: producer for job, producer in self._producers.items() if job in other_jobs}
         self._ask_archive({job for job in other_jobs if _state(job, observation) is None} - set(self._ended))
+        same_stages = {job for submission in self._waiting.values() for job in submission.same_stage}
+        self._look_at_outputs(same_stages, observation)
 
     def predecessor_states(self, observation: Observation) -> Mapping[str, Standing]:
         """Return, for each waiting job, the jobs that it comes after with their states. Jobs that come after none are
@@ -59,9 +62,12 @@ class Chains:
     def _stage_run(self, job: str, observation: Observation) -> StageRun:
         document, record = observation.jobs.get(job), observation.records.get(job)
         reused_from = record.value.reused_from if record is not None else None
+        state = self._find_state(job, observation)
+        if state is JobState.SUCCEEDED and not self._reusable.get(job, False):
+            state = JobState.FAILED  # as for the jobs that wait for it
         return StageRun(
             job_id=job,
-            state=self._find_state(job, observation),
+            state=state,
             producer=reused_from or self._producers.get(job, job),
             may_begin=document is not None and self._may_begin(document.value),
         )
@@ -88,6 +94,19 @@ class Chains:
             else:
                 self._ended[job] = record.state if record is not None else None
                 self._note_producer(job, record)
+
+    def _look_at_outputs(self, jobs: set[str], observation: Observation) -> None:
+        """Find out once of each succeeded job whether others may have its outputs: it may have run on a machine of an
+        earlier image, and its outputs may be gone."""
+        self._reusable = {job: is_reusable for job, is_reusable in self._reusable.items() if job in jobs}
+        unknown = {
+            job for job in jobs - set(self._reusable) if self._find_state(job, observation) is JobState.SUCCEEDED
+        }
+        manifest = self._store.read_manifest() if unknown else None
+        if manifest is None:
+            return
+        for job in unknown:
+            self._reusable[job] = self._store.has_reusable_outputs(self._store.record(job), manifest.value.generation)
 
     def _note_producer(self, job: str, record: JobRecord | None) -> None:
         if record is not None and record.reused_from is not None:

@@ -164,8 +164,9 @@ class World:
         )
 
     def beat(
-        self, iid: str, job: str | None = None, state: InstanceState | None = None, residents: tuple[str, ...] = ()
-    ) -> None:
+        self, iid: str, job: str | None = None, state: InstanceState | None = None, residents: tuple[str, ...] = (),
+        generation: str = "",
+    ) -> None:  # fmt: skip
         kind, zone, market, role = POOLS[iid]
         now = self.clock.now()
         self.store.instances.put(
@@ -174,7 +175,7 @@ class World:
                 instance_id=iid, cluster="test", role=role, instance_type=kind, zone=zone, market=market, vcpus=2,
                 memory_gib=8, job_id=job, booted_at=now, updated_at=now,
                 state=state or (InstanceState.BUSY if job or residents else InstanceState.READY),
-                residents=tuple(Resident(job_id=name, epoch=1) for name in residents),
+                residents=tuple(Resident(job_id=name, epoch=1) for name in residents), generation=generation,
             ),
         )  # fmt: skip
 

@@ -4,9 +4,9 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from everspot_core.jobs.job import JobSubmission, PrecedingJob, Series
+from everspot_core.jobs.job import JobSpec, JobSubmission, PrecedingJob, Series
 from everspot_core.jobs.records import JobState
-from everspot_core.jobs.run_condition import MetricSource
+from everspot_core.jobs.run_condition import MetricRef, MetricSource
 
 from everspot_cli.errors import CliError, Exit
 
@@ -67,6 +67,18 @@ def _unknown_jobs(submission: JobSubmission, names: list[str]) -> list[dict[str,
         for ref in (condition.refs if condition is not None else ())
         if ref.source is MetricSource.METRIC and ref.job not in names
     ]
+
+
+def unknown_last_jobs(session: "Session", spec: JobSpec) -> list[tuple[MetricRef, set[str]]]:
+    """Return each `last(JOB.NAME)` of a `run_if` whose job nobody has submitted, with the names of the jobs that there
+    are. The job's own name is left out: at first there is none."""
+    refs = spec.run_if.refs if spec.run_if is not None else ()
+    others = [ref for ref in refs if ref.source is MetricSource.LAST and ref.job != spec.name]
+    if not others:
+        return []
+    ids = {*session.store.jobs.names(), *session.store.archive.keys()}
+    names = {re.sub(f"{_ID}$", "", job) for job in ids}
+    return [(ref, names) for ref in others if ref.job not in names]
 
 
 def _find(session: "Session", reference: str) -> tuple[JobSubmission, JobState] | None:

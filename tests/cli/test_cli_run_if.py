@@ -211,6 +211,15 @@ def test_a_stage_that_has_begun_is_not_judged_again(pipeline: Pipeline) -> None:
     assert pipeline.state(deployed) == "PENDING"
 
 
+def test_a_misspelt_last_job_is_warned_of_because_such_a_comparison_holds(pipeline: Pipeline) -> None:
+    pipeline.submit("train")
+    first = pipeline.answer("deployed", after=["train"], run_if=DEPLOY)
+    assert not any(words.startswith("run_if") for words in first.json["warnings"])
+    misspelt = pipeline.answer("other", after=["train"], run_if=DEPLOY.replace("deployed", "deployd"))
+    words = "no job deployd has been submitted so far (did you mean deployed?): until one has succeeded, the comparison"
+    assert f"run_if: {words} with last(deployd.accuracy) holds" in misspelt.json["warnings"]
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [

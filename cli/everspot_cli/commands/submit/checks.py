@@ -19,7 +19,7 @@ from everspot_cli.commands.submit.context import ClusterFacts, SubmissionContext
 from everspot_cli.commands.submit.deadline import deadline_warnings, refuse_too_early
 from everspot_cli.commands.submit.notice_fit import fit_notice
 from everspot_cli.commands.submit.other_clusters import able_peers
-from everspot_cli.dependencies import resolve_dependencies
+from everspot_cli.dependencies import resolve_dependencies, unknown_last_jobs
 from everspot_cli.errors import CliError, run_rules
 from everspot_cli.job_inputs import refuse_missing
 
@@ -206,9 +206,14 @@ def check_datasets(context: SubmissionContext, cluster: ClusterFacts) -> list[st
 
 
 def check_dependencies(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
-    """Refuse a job that is to run after jobs that the cluster does not have."""
+    """Refuse a job that is to run after jobs that the cluster does not have, and warn of a `run_if` that compares with
+    a job that was never submitted: such a comparison holds, also where only the name is misspelt."""
     resolve_dependencies(cluster.session, context.subject, context.submission)
-    return []
+    return [
+        f"run_if: no job {ref.job} has been submitted so far{near(ref.job, names)}: until one has succeeded, "
+        f"the comparison with {ref} holds"
+        for ref, names in unknown_last_jobs(cluster.session, context.submission.spec)
+    ]
 
 
 def check_migration(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:

@@ -1,6 +1,7 @@
 """The Python API of Everspot: submit jobs, wait for them, and read what they report and leave."""
 
 import codecs
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from everspot_core.documents import format_duration
 from everspot_core.jobs.curves import CurveBuilder
 from everspot_core.jobs.lease import pending
 from everspot_core.jobs.records import JobState, Reason
-from everspot_store import StoreError
+from everspot_store import StoreError, StoreUnavailable
 
 from everspot_cli.commands.submit.command import submit_spec
 from everspot_cli.errors import CliError, of_store
@@ -25,7 +26,11 @@ from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, build_spec, read_spec
 
 POLL = timedelta(seconds=1)
+LONGEST_OUTAGE = timedelta(minutes=10)
+"""Real time for which a wait outlasts a store that does not answer: a laptop sleeps, a network changes."""
 _UNNAMED_JOB = "the job"  # how errors call a job that is no file
+_process: int | None = None
+"""The process that has used a client. The store's threads do not exist in its forks, where each call would hang."""
 
 
 @dataclass(frozen=True)
@@ -140,11 +145,18 @@ class Client:
             TimeoutError: if it has not ended by then.
         """
         clock = self._session.clock
-        began = clock.monotonic()
-        while not (status := self.status(job_id)).state.final:
+        status, began = self.status(job_id), clock.monotonic()
+        answered_at = began
+        while not status.state.final:
             if timeout is not None and clock.monotonic() - began >= timeout:
                 raise TimeoutError(f"{status.job_id} has not ended within {format_duration(timeout)}")
             clock.sleep(POLL)
+            try:
+                status, answered_at = self.status(status.job_id), clock.monotonic()
+            except CliError as error:
+                is_outage = isinstance(error.__cause__, StoreUnavailable)
+                if not is_outage or clock.monotonic() - answered_at >= LONGEST_OUTAGE:
+                    raise
         return status
 
     def logs(self, job_id: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
@@ -202,6 +214,11 @@ class Client:
     @contextmanager
     def _clear_errors(self) -> Iterator[None]:
         """Raise `CliError`, with words for people, for every error of the store."""
+        global _process
+        if _process not in (None, os.getpid()):
+            hint = "use threads, or `multiprocessing.get_context('spawn')`"
+            raise CliError("a client was used before this process was forked: none works here", hint=hint)
+        _process = os.getpid()
         try:
             yield
         except StoreError as error:

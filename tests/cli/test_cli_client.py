@@ -1,5 +1,6 @@
 """`everspot.Client`: the Python API of jobs, with the command's own checks and words."""
 
+import multiprocessing
 import re
 import subprocess
 import sys
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import everspot
+import everspot_cli.client
 import pytest
 from everspot_core.jobs.records import EventKind, JobState, Progress, Reason
+from everspot_store import ManualClock
+from everspot_store.testing import Fault, FaultScript, faulty_store
 
 from tests.cli.conftest import World
 
@@ -95,6 +99,52 @@ def test_waiting_ends_with_the_job_or_with_its_timeout(world: World, client: eve
     end.join()
     assert status.succeeded and (status.step, status.metrics["test_accuracy"]) == (50, 0.9)
     assert status.reason is Reason.FINISHED
+
+
+def test_waiting_outlasts_a_store_that_does_not_answer_for_a_while(
+    world: World, client: everspot.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of hours is waited for over the sleep of a laptop; the command `job --wait` waits the same way."""
+    job, faults = run(world), FaultScript()
+    control, data = world.store.control._backend, world.store.data._backend
+    client._session.__dict__["store"] = faulty_store(control, data, world.clock, faults)
+    client._session.__dict__["clock"] = ManualClock(world.clock.now())
+    for nth in range(5, 40):
+        faults.on("get", key="records/*", nth=nth, fault=Fault.NEVER_ARRIVED)
+    end = threading.Timer(0.5, world.finish, (job, 100, 50, 0.9))
+    end.start()
+    assert client.wait(job).succeeded
+    end.join()
+    assert faults.spent
+    monkeypatch.setattr(everspot_cli.client, "LONGEST_OUTAGE", timedelta(seconds=5))
+    for nth in range(5, 100):
+        faults.on("get", key="records/*", nth=nth, fault=Fault.NEVER_ARRIVED)
+    world.save(world.record(job).model_copy(update={"state": JobState.PENDING}))
+    with pytest.raises(everspot.CliError, match="does not answer"):
+        client.wait(job)
+
+
+def test_a_client_in_a_forked_process_is_refused_and_does_not_hang(world: World, client: everspot.Client) -> None:
+    """Threads of the store's library do not survive a fork."""
+    job = run(world)
+    client.status(job)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+
+    def ask() -> None:
+        try:
+            client.status(job)
+        except everspot.CliError as error:
+            answers.put(f"{error}: {error.hint}")
+
+    child = context.Process(target=ask)
+    child.start()
+    try:
+        assert "used before this process was forked: none works here: use threads, or" in answers.get(timeout=60)
+    finally:
+        child.kill()
+        child.join()
+    assert client.status(job).state is JobState.RUNNING
 
 
 def test_a_failed_job_says_why(world: World, client: everspot.Client) -> None:

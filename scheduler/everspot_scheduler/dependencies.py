@@ -40,7 +40,7 @@ class Chains:
         self._producers = {job: producer for job, producer in self._producers.items() if job in other_jobs}
         self._ask_archive({job for job in other_jobs if _state(job, observation) is None} - set(self._ended))
         same_stages = {job for submission in self._waiting.values() for job in submission.same_stage}
-        self._look_at_outputs(same_stages, observation)
+        self._look_at_generations(same_stages, observation)
 
     def predecessor_states(self, observation: Observation) -> Mapping[str, Standing]:
         """Return, for each waiting job, the jobs that it comes after with their states. Jobs that come after none are
@@ -95,9 +95,9 @@ class Chains:
                 self._ended[job] = record.state if record is not None else None
                 self._note_producer(job, record)
 
-    def _look_at_outputs(self, jobs: set[str], observation: Observation) -> None:
+    def _look_at_generations(self, jobs: set[str], observation: Observation) -> None:
         """Find out once of each succeeded job whether others may have its outputs: it may have run on a machine of an
-        earlier image, and its outputs may be gone."""
+        earlier image."""
         self._reusable = {job: is_reusable for job, is_reusable in self._reusable.items() if job in jobs}
         unknown = {
             job for job in jobs - set(self._reusable) if self._find_state(job, observation) is JobState.SUCCEEDED
@@ -106,7 +106,7 @@ class Chains:
         if manifest is None:
             return
         for job in unknown:
-            self._reusable[job] = self._store.has_reusable_outputs(self._store.record(job), manifest.value.generation)
+            self._reusable[job] = self._store.ran_on_generation(self._store.record(job), manifest.value.generation)
 
     def _note_producer(self, job: str, record: JobRecord | None) -> None:
         if record is not None and record.reused_from is not None:

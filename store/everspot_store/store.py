@@ -19,7 +19,7 @@ from everspot_core.jobs.checkpoint import CheckpointHead
 from everspot_core.jobs.job import JobSubmission, PrecedingJob
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.profile import Profile, ProfileRequest
-from everspot_core.jobs.records import Assignment, Event, InstanceRecord, JobRecord, JobState, Request
+from everspot_core.jobs.records import Assignment, Event, InstanceRecord, JobRecord, Request
 from everspot_core.jobs.stage_cache import StageClaim
 from everspot_core.jobs.utilization import UtilizationWindow
 from pydantic import ValidationError
@@ -262,18 +262,14 @@ class Store(ClusterDocuments):
         record = self.record(job_id)
         return record.reused_from or job_id if record is not None else job_id
 
-    def has_reusable_outputs(self, record: JobRecord | None, generation: str) -> bool:
-        """Return whether a job has succeeded on an instance of this generation, and all of its outputs are there. If it
-        was not run itself, that is said of the job that computed them."""
-        if record is None or record.state is not JobState.SUCCEEDED:
-            return False
-        if record.reused_from is not None:
-            return self.has_reusable_outputs(self.record(record.reused_from), generation)
+    def ran_on_generation(self, record: JobRecord | None, generation: str) -> bool:
+        """Return whether a job ended on an instance of this generation, as far as is known. If it was not run itself,
+        that is said of the job that computed its outputs."""
+        if record is None or record.reused_from is not None:
+            return record is not None and self.ran_on_generation(self.record(record.reused_from), generation)
         owner = record.last_owner
         instance = (self.instances.get(owner) or self.past_instances.get(owner)) if owner else None
-        if instance is not None and instance.value.generation != generation:
-            return False
-        return self.outputs(record.job_id).is_complete()
+        return instance is None or instance.value.generation == generation
 
     def resolve_inputs(self, submission: JobSubmission) -> JobSubmission:
         """Return a submission whose `after` names the jobs that computed the outputs (see `producer`)."""

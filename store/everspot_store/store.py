@@ -265,8 +265,10 @@ class Store(ClusterDocuments):
     def ran_on_generation(self, record: JobRecord | None, generation: str) -> bool:
         """Return whether a job ended on an instance of this generation, as far as is known. If it was not run itself,
         that is said of the job that computed its outputs."""
-        if record is None or record.reused_from is not None:
-            return record is not None and self.ran_on_generation(self.record(record.reused_from), generation)
+        if record is None:
+            return False
+        if record.reused_from is not None:
+            return self.ran_on_generation(self.record(record.reused_from), generation)
         owner = record.last_owner
         instance = (self.instances.get(owner) or self.past_instances.get(owner)) if owner else None
         return instance is None or instance.value.generation == generation

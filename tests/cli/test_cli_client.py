@@ -131,13 +131,13 @@ def test_a_client_in_a_forked_process_is_refused_and_does_not_hang(world: World,
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
 
-    def ask() -> None:
+    def read_status() -> None:
         try:
             client.status(job)
         except everspot.CliError as error:
             answers.put(f"{error}: {error.hint}")
 
-    child = context.Process(target=ask)
+    child = context.Process(target=read_status)
     child.start()
     try:
         assert "used before this process was forked: none works here: use threads, or" in answers.get(timeout=60)

@@ -24,7 +24,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint as recompute
 
 TOTAL = int(os.environ.get("TOTAL", "8"))
-PLAIN = ("several", "closure", "accumulated", "scaled", "recomputed", "compiled")
+PLAIN = ("compiled_step", "several", "closure", "accumulated", "scaled", "recomputed", "compiled")
 """Loops that change weights by their optimizers only."""
 UNCOUNTED = ("clamp_data", "decay_by_numpy", "merge", "swap")
 """Loops that write into weights in ways that torch does not count."""
@@ -208,6 +208,8 @@ def main() -> None:
         if habit in ("several", "closure"):
             pieces |= {"critic": critic, "critic_optimizer": critic_optimizer}
         run.track(model=model, optimizer=optimizer, loader=loader, **pieces)
+        if habit == "compiled_step":
+            optimizer.step = torch.compile(optimizer.step, backend="eager")
         pieces |= {"model": run.state.shared["model"], "optimizer": optimizer}
         overlaps = False
         for numbers in run.batches(TOTAL):

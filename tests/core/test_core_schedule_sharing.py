@@ -99,7 +99,11 @@ def test_where_a_cluster_does_not_allow_it_nothing_is_shared():
 @pytest.mark.parametrize("state", [JobState.RUNNING, JobState.ASSIGNED])
 def test_each_resident_is_expired_cleared_or_completed_by_itself(state):
     jobs = [job("a"), job("b", state=state, stale=True), job("c", state=JobState.SUCCEEDED), waits("d", epoch=0)]
-    assert by_job(decide(jobs, instance("a", "b", "c", "d"))) == {"b": "Expire", "c": "Clear", "d": "Complete"}
+    assert by_job(decide(jobs, instance("a", "b", "c", "d"))) == {
+        "b": "Expire",
+        "c": "ClearAssignment",
+        "d": "CompleteAssignment",
+    }
 
 
 def test_of_an_instance_that_is_gone_all_leases_are_taken_at_once():

@@ -62,6 +62,9 @@ def test_a_cluster_is_declared_and_changed(kubernetes: Rig, plane: ControlPlane)
     created = {name for name, op in previewed.changes.items() if op == "create"}
     assert {f"{NAME}-{suffix}" for suffix in ("namespace", "node-class", "node-pool", "agents", "scheduler")} <= created
     assert "its job 90 s of them to write a checkpoint" in previewed.output
+    # m6i.large is the most expensive of the two types: $0.107 in eu-west-1.
+    assert "elastic: up to $0.32 more (3 instances of m6i.large at $0.107)" in previewed.output
+    assert "elastic, all on Spot: $" in previewed.output and "nothing running: $0.002, " in previewed.output
     # This control plane has no node on which the scheduler could become ready.
     excluded = [f"--exclude=**{DEPLOYMENT}::{NAME}-scheduler"]
     kubernetes.up(STACK, *excluded, "--exclude-dependents")

@@ -37,6 +37,9 @@ AGENT_CONTAINER = "agent"
 AGENT_TAINT = "everspot/agents"
 """Taint of the nodes, which keeps other pods away: a node is paid for the jobs on it."""
 
+SCHEDULER_VCPUS, SCHEDULER_MIB = 0.25, 512
+"""What the scheduler's pod requests of the nodes that the Kubernetes cluster has."""
+
 GPU = "nvidia.com/gpu"
 """The resource of NVIDIA's device plugin. It is requested by a limit (Kubernetes, "Schedule GPUs")."""
 

@@ -294,7 +294,10 @@ def build_deployment(place: ObjectPlace, image: str, version: Any, metrics_port:
                 "command": [SCHEDULER, "--manifest", f"{_MANIFEST_FOLDER}/{_MANIFEST_FILE}"],
                 "env": [{"name": "AWS_REGION", "value": place.region}],
                 "resources": {
-                    "requests": {"cpu": "250m", "memory": "512Mi"},
+                    "requests": {
+                        "cpu": f"{rules.SCHEDULER_VCPUS * 1000:.0f}m",
+                        "memory": f"{rules.SCHEDULER_MIB}Mi",
+                    },
                     "limits": {"memory": "1Gi"},
                 },
                 "securityContext": {**_container_security(), "readOnlyRootFilesystem": True},

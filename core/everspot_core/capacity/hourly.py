@@ -95,9 +95,14 @@ def describe_standing(capacity: CapacitySpec, rates: Sequence[Rate], *, unit: st
         return "standing: nothing"
     low = on_demand * min(r.on_demand / r.units for r in rates) + spot * min(r.spot / r.units for r in rates)
     high = on_demand * max(r.on_demand / r.units for r in rates) + spot * max(r.limit / r.units for r in rates)
-    span = f"${low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"${low:.2f} to ${high:.2f}"
     parts = [f"{counted(count, unit)} {how}" for count, how in ((on_demand, "on-demand"), (spot, "on Spot")) if count]
-    return f"standing: {span} more ({' and '.join(parts)}, depending on the types that {chooser})"
+    return f"standing: {_span(low, high)} more ({' and '.join(parts)}, depending on the types that {chooser})"
+
+
+def _span(low: float, high: float, digits: int = 2) -> str:
+    """Return a range in dollars, or one amount if both ends read the same."""
+    ends = dict.fromkeys(f"${usd:.{digits}f}" for usd in (low, high))
+    return " to ".join(ends)
 
 
 def describe_cap(rates: Sequence[Rate], cap: ElasticCap | None) -> str:
@@ -115,6 +120,30 @@ def describe_cap(rates: Sequence[Rate], cap: ElasticCap | None) -> str:
     sentence = f"elastic: up to ${cap.usd_per_hour:.2f} more (maxUsdPerHour; {parts} would be ${total:.2f})"
     cheapest = _beyond(rates, cap)
     return f"{sentence}. On-demand does not fit under it: the cheapest type is {cheapest}" if cheapest else sentence
+
+
+def describe_spot(region: str, catalogue: Catalogue, rates: Sequence[Rate], cap: ElasticCap | None) -> str | None:
+    """Return the cost of elastic capacity at its cap if all of it is Spot, at the catalogue's prices: of the cheapest
+    type in the cheapest zone, to the most expensive ones. None if nothing is launched on Spot, or no price is known."""
+    if cap is None or cap.instances == 0 or Market.SPOT not in cap.markets:
+        return None
+    known = {rate: span for rate in rates if (span := catalogue.spot_range(rate.name, region)) is not None}
+    if not known:
+        return None
+    spans = {
+        rate.name: (min(rate.limit, lowest.usd_per_hour), min(rate.limit, highest.usd_per_hour))
+        for rate, (lowest, highest) in known.items()
+    }
+    low = cap.instances * min(lowest for lowest, _ in spans.values())
+    high = cap.instances * max(highest for _, highest in spans.values())
+    limit = ""
+    if cap.usd_per_hour is not None and high > cap.usd_per_hour:
+        low, high, limit = min(low, cap.usd_per_hour), cap.usd_per_hour, "maxUsdPerHour; "
+    listed = ", ".join(f"{name} {_span(*span, digits=3)}" for name, span in spans.items())
+    unknown = [rate.name for rate in rates if rate not in known]
+    lacking = f"; {', '.join(unknown)} at a price that is not known here" if unknown else ""
+    parts = f"{limit}{counted(cap.instances, 'instance')} of {listed}{lacking}"
+    return f"elastic, all on Spot: {_span(low, high)} more at the known prices ({parts})"
 
 
 def _beyond(rates: Sequence[Rate], cap: ElasticCap) -> str | None:

@@ -1,6 +1,7 @@
 """A cluster beside the other resources of a Pulumi project that is there already: one Python module."""
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -62,28 +63,28 @@ def program_folder(folder: Path) -> Path:
     return main.parent if main.suffix == ".py" else main
 
 
-def render_module(cloud: str, starter: CloudStarter, answers: ProjectAnswers) -> str:
+def render_module(starter: CloudStarter, answers: ProjectAnswers) -> str:
     """Return the module's text, with the inputs that a new project's first cluster has."""
     settings = load(starter.settings(answers)["dev"])["config"]["everspot:cluster"]
-    prefix = cloud.capitalize()
     inputs = {
         _snake(key): _as_python(value)
         for key, value in settings.items()
         if key not in ("cloud", "tags", *OF_THE_BOOTSTRAP)
     }
     return TEXT.format(
-        component=f"{prefix}TrainingCluster",
-        once=f"{prefix}AccountSetup",
+        component=starter.cluster_component,
+        once=starter.account_component,
         team=_literal(answers.team),
         inputs="\n".join(_lines(inputs, indent=2)),
     )
 
 
-def next_steps(cloud: str, program: Path) -> list[str]:
+def next_steps(starter: CloudStarter, answers: ProjectAnswers, program: Path) -> list[str]:
     """Return what remains to be done, in sentences."""
     return [
-        f"Add to the project's requirements: {own_requirement(f'components-{cloud}').line}",
+        f"Add to the project's requirements: {own_requirement(starter.extras).line}",
         f"Add to {program / '__main__.py'}: import {MODULE}",
+        *starter.module_steps(answers, shlex.quote(str(program / f"{MODULE}.py"))),
         "pulumi preview: it names what is wrong with the inputs, and prints what an hour costs.",
     ]
 

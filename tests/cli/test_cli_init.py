@@ -126,9 +126,6 @@ def test_a_project_of_an_eks_cluster_names_it_everywhere_and_lets_the_jobs_in(tm
     assert "components-aws,kubernetes" in (tmp_path / "requirements.txt").read_text()
     done = everspot("init", str(tmp_path), *options({**KUBERNETES, "account": "123456789012"}), "--yes")
     assert done.code == 2 and "123456789012/research" in done.err
-    words = options({"cloud": "kubernetes", "region": "us-east-2", "team": "vision"})
-    added = everspot("init", str(ROOT), "--add", *words, "--yes")
-    assert (added.code, "--add writes no cluster of kubernetes" in added.err) == (2, True)
 
 
 def test_the_ids_are_asked_of_the_forge_where_they_are_not_known(tmp_path: Path):
@@ -272,24 +269,38 @@ def test_every_cloud_is_checked_by_its_own_rules():
 PROJECT = "name: shop\nruntime: {name: python}\nmain: infra/\n"
 
 
-@pytest.mark.parametrize(("cloud", "region"), [("aws", "us-east-2"), ("gcp", "us-central1")])
-def test_a_cluster_is_added_to_a_project_that_is_there(tmp_path: Path, cloud: str, region: str):
+@pytest.mark.parametrize(
+    ("words", "extras", "component"),
+    [
+        ({"cloud": "aws", "region": "us-east-2"}, "components-aws", "AwsTrainingCluster"),
+        ({"cloud": "gcp", "region": "us-central1"}, "components-gcp", "GcpTrainingCluster"),
+        (
+            {"cloud": "kubernetes", "region": "us-east-2", "account": "123456789012/research"},
+            "components-aws,kubernetes",
+            "AwsKubernetesPool",
+        ),
+    ],
+    ids=["aws", "gcp", "kubernetes"],
+)
+def test_a_cluster_is_added_to_a_project_that_is_there(
+    tmp_path: Path, words: dict[str, str], extras: str, component: str
+):
     (tmp_path / "Pulumi.yaml").write_text(PROJECT)
     (tmp_path / "infra").mkdir()
     (tmp_path / "infra/__main__.py").write_text("import training_cluster\n")
-    words = options({"cloud": cloud, "region": region, "team": "vision"})
-    done = everspot("init", str(tmp_path), "--add", *words, "--yes", "--json")
+    arguments = options({**words, "team": "vision"})
+    done = everspot("init", str(tmp_path), "--add", *arguments, "--yes", "--json")
     assert (done.code, done.json["written"]) == (0, ["training_cluster.py"]), done.err
-    assert any(f"everspot[components-{cloud}]" in step for step in done.json["steps"])
+    assert any(f"everspot[{extras}]" in step for step in done.json["steps"])
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert names == {"Pulumi.yaml", "infra/__main__.py", "infra/training_cluster.py"}
     declared = subprocess.run(
         [sys.executable, "-c", DECLARED], cwd=tmp_path / "infra", capture_output=True, text=True, timeout=240
     )
     assert declared.returncode == 0, declared.stderr
-    assert json.loads(declared.stdout) == [f"everspot:index:{cloud.capitalize()}TrainingCluster", "everspot-dev"]
+    assert json.loads(declared.stdout) == [f"everspot:index:{component}", "everspot-dev"]
     (tmp_path / "infra/training_cluster.py").write_text("# the project's own\n")
-    again = everspot("init", str(tmp_path), "--add", *words, "--yes")
+    again = everspot("init", str(tmp_path), "--add", *arguments, "--yes")
     assert (again.code, "nothing is overwritten" in again.err) == (1, True)
 
 
@@ -307,10 +318,15 @@ declared = []
 def stop(self, name, args, opts=None):
     from everspot.aws import checking as aws
     from everspot.gcp import checking as gcp
-    (aws if "Aws" in type(self).__name__ else gcp).check_cluster(name, args)
+    from everspot.kubernetes import checking as kubernetes
+    {
+        "AwsTrainingCluster": aws.check_cluster,
+        "GcpTrainingCluster": gcp.check_cluster,
+        "AwsKubernetesPool": kubernetes.check_pool,
+    }[type(self).__name__](name, args)
     declared.extend((f"everspot:index:{type(self).__name__}", name))
     raise Stop
-for kind in (everspot.AwsTrainingCluster, everspot.GcpTrainingCluster):
+for kind in (everspot.AwsTrainingCluster, everspot.GcpTrainingCluster, everspot.AwsKubernetesPool):
     kind.__init__ = stop
 try:
     runpy.run_path("training_cluster.py")
@@ -329,3 +345,42 @@ def test_add_refuses_what_is_no_python_project_and_answers_that_the_project_has(
     assert (other.code, "not in Python, but in nodejs" in other.err) == (1, True)
     surplus = everspot("init", str(tmp_path), "--add", *words, "--account", "123456789012")
     assert (surplus.code, "--account" in surplus.err) == (2, True)
+
+
+def test_a_cluster_that_is_added_on_kubernetes_names_its_eks_cluster_and_how_its_image_is_built(tmp_path: Path):
+    (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    words = ["--cloud", "kubernetes", "--region", "us-east-2", "--team", "vision", "--yes"]
+    unnamed = everspot("init", str(tmp_path), "--add", *words)
+    assert (unnamed.code, "missing: --account" in unnamed.err) == (2, True)
+    wrong = everspot("init", str(tmp_path), "--add", *words, "--account", "123456789012")
+    assert (wrong.code, "such as 123456789012/research" in wrong.err) == (2, True)
+    surplus = everspot("init", str(tmp_path), "--add", *words, "--account", "1/a", "--repository", "o/n")
+    assert (surplus.code, "--repository: --add takes none" in surplus.err) == (2, True)
+    done = everspot("init", str(tmp_path), "--add", *words, "--account", "123456789012/research", "--json")
+    assert done.code == 0, done.err
+    module = tmp_path / "training_cluster.py"
+    text = module.read_text()
+    assert '"eks_cluster": "research"' in text and 'AwsAccountSetup("everspot"' in text
+    assert '"subnet_tags": {"karpenter.sh/discovery": "research"}' in text
+    assert f"123456789012.dkr.ecr.us-east-2.amazonaws.com/everspot@sha256:{'0' * 64}" in text
+    (built,) = [step for step in done.json["steps"] if "docker build" in step]
+    # The commands but for those of Docker and AWS, with a digest in place of their answer.
+    script = f"docker() {{ :; }}; git() {{ echo 1; }}; aws() {{ echo sha256:{'a' * 64}; }}; EVERSPOT=/nowhere; "
+    ran = subprocess.run(
+        ["bash", "-c", script + built[built.index("aws ecr create-repository") :]], capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert f"everspot@sha256:{'a' * 64}" in module.read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"Pulumi.yaml", "training_cluster.py"}
+
+
+def test_a_person_who_adds_a_cluster_is_asked_for_the_cloud_and_then_what_this_cloud_needs(tmp_path: Path):
+    (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "everspot_cli.main", "init", str(tmp_path), "--add"],
+        input="kubernetes\n123456789012/research\n\n\n",
+        capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Which account and EKS cluster" in done.stderr and "Repository" not in done.stderr
+    assert '"eks_cluster": "research"' in (tmp_path / "training_cluster.py").read_text()

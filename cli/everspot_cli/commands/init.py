@@ -66,10 +66,7 @@ def init(
     options = {"cloud": cloud, "account": account, "region": region, "team": team, "repository": repository}
     interactive = not (yes or session.json)
     if add:
-        surplus = [f"--{name}" for name in ("account", "repository") if options.pop(name) is not None]
-        surplus += ["--repository-ids"] if repository_ids is not None else []
-        if surplus:
-            raise CliError(f"{', '.join(surplus)}: --add takes none of them, since the project has its own", Exit.USAGE)
+        _limit_options(options, repository_ids, unlisted_region, interactive=interactive)
         _add(
             session, folder, _collect_answers(options, unlisted_region, interactive=interactive), unlisted_region, force
         )
@@ -96,6 +93,25 @@ def init(
     )
 
 
+def _limit_options(
+    options: dict[str, str | None], repository_ids: str | None, unlisted: bool, *, interactive: bool
+) -> None:
+    """Take away the options whose answers a project has already. The account stays where its answer also names the
+    existing cluster that the new one is in.
+
+    Raises:
+        CliError: if one of the options that are taken away was given.
+    """
+    if options["cloud"] is None and interactive:
+        options["cloud"] = _collect_answers({"cloud": None}, unlisted, interactive=True)["cloud"]
+    cloud = (options["cloud"] or "").strip()
+    own = ["repository"] if cloud in DEPLOYABLE and starter(cloud).names_host else ["account", "repository"]
+    surplus = [f"--{name}" for name in own if options.pop(name) is not None]
+    surplus += ["--repository-ids"] if repository_ids is not None else []
+    if surplus:
+        raise CliError(f"{', '.join(surplus)}: --add takes none of them, since the project has its own", Exit.USAGE)
+
+
 def _add(session: Session, folder: Path, words: dict[str, str], unlisted: bool, force: bool) -> None:
     """Write a module with a cluster into the program of the Pulumi project in a folder.
 
@@ -104,12 +120,9 @@ def _add(session: Session, folder: Path, words: dict[str, str], unlisted: bool, 
     """
     program = added_cluster.program_folder(folder)
     chosen, answers = _parse_answers(words, None, unlisted)
-    if not chosen.adds:
-        message = f"--add writes no cluster of {words['cloud']}"
-        raise CliError(message, Exit.USAGE, hint="leave out --add to begin a project with one")
-    files = {f"{added_cluster.MODULE}.py": added_cluster.render_module(words["cloud"], chosen, answers)}
+    files = {f"{added_cluster.MODULE}.py": added_cluster.render_module(chosen, answers)}
     written = _write(program, files, force=force)
-    steps = added_cluster.next_steps(words["cloud"], program)
+    steps = added_cluster.next_steps(chosen, answers, program)
     if session.json:
         session.answer({"folder": str(program), "written": written, "steps": steps})
         return

@@ -100,7 +100,8 @@ class AwsStarter:
 
     account = "account (12 digits)"
     usual_region = "us-east-2"
-    extras, price_cloud, adds = "components-aws", "aws", True
+    extras, price_cloud, names_host = "components-aws", "aws", False
+    cluster_component, account_component = "AwsTrainingCluster", "AwsAccountSetup"
 
     def check(self, problems: Problems, answers: ProjectAnswers) -> None:
         """Add a problem for each mistake in account, region and team."""
@@ -144,6 +145,10 @@ class AwsStarter:
             ),
             *bootstrap_steps.published(answers, variables),
         ]
+
+    def module_steps(self, answers: ProjectAnswers, module: str) -> list[str]:
+        """Return nothing: a preview names what is missing."""
+        return []
 
 
 def list_zones(region: str, types: Collection[str]) -> list[str]:

@@ -85,8 +85,9 @@ def filled(answers: ProjectAnswers, texts: Mapping[str, str], **words: str) -> d
 
 class CloudStarter(Protocol):
     """One cloud's part in a new project. `account`: the cloud's word for an account, with its form; `extras`: of the
-    package, for the program's environment; `price_cloud`: whose price lists count; `adds`: whether a cluster can be
-    added to a project that is there."""
+    package, for the program's environment; `price_cloud`: whose price lists count; `cluster_component` and
+    `account_component`: names of the components; `names_host`: whether the answer on the account also names the
+    existing cluster that the new one is in."""
 
     @property
     def account(self) -> str:
@@ -101,8 +102,16 @@ class CloudStarter(Protocol):
         """The cloud whose price lists count."""
 
     @property
-    def adds(self) -> bool:
-        """Whether a cluster can be added to a project that is there."""
+    def cluster_component(self) -> str:
+        """The name of a cluster's component."""
+
+    @property
+    def account_component(self) -> str:
+        """The name of the component that an account has once."""
+
+    @property
+    def names_host(self) -> bool:
+        """Whether the answer on the account also names the existing cluster that the new one is in."""
 
     @property
     def usual_region(self) -> str:
@@ -116,3 +125,7 @@ class CloudStarter(Protocol):
 
     def steps(self, answers: ProjectAnswers) -> list[SetupStep]:
         """Return the steps from an empty account to the first reviewed change."""
+
+    def module_steps(self, answers: ProjectAnswers, module: str) -> list[str]:
+        """Return what remains to be done for a cluster that a module of an existing project declares. `module`: the
+        path of its file."""

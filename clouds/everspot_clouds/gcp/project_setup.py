@@ -116,7 +116,8 @@ class GcpStarter:
 
     account = "project (its id)"
     usual_region = "us-central1"
-    extras, price_cloud, adds = "components-gcp", "gcp", True
+    extras, price_cloud, names_host = "components-gcp", "gcp", False
+    cluster_component, account_component = "GcpTrainingCluster", "GcpAccountSetup"
 
     def check(self, problems: Problems, answers: ProjectAnswers) -> None:
         """Add a problem for each mistake in project, region and team."""
@@ -173,6 +174,10 @@ class GcpStarter:
             SetupStep("Image", IMAGE, costs=image),
             *bootstrap_steps.published(answers, variables),
         ]
+
+    def module_steps(self, answers: ProjectAnswers, module: str) -> list[str]:
+        """Return nothing: a preview names what is missing."""
+        return []
 
 
 STARTER = GcpStarter()

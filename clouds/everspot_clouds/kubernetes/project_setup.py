@@ -5,7 +5,7 @@ Karpenter"): the role `KarpenterNodeRole-CLUSTER`, and subnets and security grou
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from everspot_core.validation.problems import Problems, shown
@@ -28,6 +28,8 @@ _PLACE = re.compile(rf"(\d{{12}})/({EKS_NAME.pattern})")
 UNBUILT = "0" * 64
 """Stands for the image's digest until there is one."""
 IMAGE_NAME = "everspot"
+SETTINGS_FILES = ("stacks/Pulumi.dev.yaml", "stacks/Pulumi.prod.yaml")
+"""The files that name the image."""
 AMI_ALIAS = "al2023@v20260115"
 
 CLUSTER_SETTINGS = """\
@@ -71,7 +73,7 @@ SETTINGS = {
 
 IMAGE = (
     "Builds the container image of agents and scheduler from Everspot's sources, pushes it to the registry, and writes "
-    "its digest into the settings."
+    "its digest in place of the zeros."
 )
 ACCESS = (
     "Gives the roles of the repository's jobs access to the Kubernetes cluster: those that preview and look for drift "
@@ -84,7 +86,8 @@ class KubernetesStarter(AwsStarter):
     """The part of an EKS cluster in a new project. An account is named with the cluster: ACCOUNT/CLUSTER."""
 
     account = "account and EKS cluster (123456789012/NAME)"
-    extras, adds = "components-aws,kubernetes", False  # which EKS cluster is not asked for
+    extras, names_host = "components-aws,kubernetes", True
+    cluster_component = "AwsKubernetesPool"
 
     def check(self, problems: Problems, answers: ProjectAnswers) -> None:
         """Add a problem for each mistake in account, EKS cluster, region and team."""
@@ -113,13 +116,20 @@ class KubernetesStarter(AwsStarter):
         steps: list[SetupStep] = []
         for step in super().steps(replace(answers, account=account)):
             if step.title == "Image":
-                steps += [_image(account, answers.region), _access(account, eks, answers.region)]
+                steps += [_image(account, answers.region, SETTINGS_FILES), _access(account, eks, answers.region)]
             else:
                 steps.append(step)
         return steps
 
+    def module_steps(self, answers: ProjectAnswers, module: str) -> list[str]:
+        """Return the step that builds the image: a preview cannot tell that there is none of this digest."""
+        account, _ = _split(answers)
+        step = _image(account, answers.region, (module,))
+        return [f"{step.description} {' && '.join(step.commands)}"]
 
-def _image(account: str, region: str) -> SetupStep:
+
+def _image(account: str, region: str, files: Sequence[str]) -> SetupStep:
+    """Return the step that builds the image. `files`: those that name its digest."""
     registry = _registry(account, region)
     login = f"aws ecr get-login-password --region {region} | docker login --username AWS --password-stdin {registry}"
     describe = (
@@ -132,8 +142,8 @@ def _image(account: str, region: str) -> SetupStep:
         f'docker build -f "$EVERSPOT/training_image/bake/Dockerfile" '
         f'--build-arg COMMIT=$(git -C "$EVERSPOT" rev-parse HEAD) -t {registry}/{IMAGE_NAME}:first "$EVERSPOT"',
         f"docker push {registry}/{IMAGE_NAME}:first",
-        f'sed -i.old "s/sha256:{UNBUILT}/$({describe})/" stacks/Pulumi.dev.yaml stacks/Pulumi.prod.yaml',
-        "rm stacks/*.old",
+        f'sed -i.old "s/sha256:{UNBUILT}/$({describe})/" {" ".join(files)}',
+        f"rm {' '.join(f'{file}.old' for file in files)}",
     )
     description = f"{IMAGE} EVERSPOT is a folder with these sources."
     return SetupStep("Image", description, commands, costs="The image: $0.10 a GB and month.")

@@ -149,6 +149,26 @@ def test_another_image_makes_another_template_and_generation(pool: Callable[...,
     assert contents[0].generation != contents[1].generation
 
 
+def test_agents_read_the_datasets_of_a_claim_and_cannot_change_them(pool: Callable[..., Any]) -> None:
+    plain, claimed = pool(), pool(datasets_claim="flowers")
+    pods = [objects(each)["agents"]["template"]["spec"] for each in (plain, claimed)]
+    added = [v for v in pods[1]["volumes"] if v not in pods[0]["volumes"]]
+    assert added == [{"name": "datasets", "persistentVolumeClaim": {"claimName": "flowers", "readOnly": True}}]
+    mounts = [pod["containers"][0].pop("volumeMounts") for pod in pods]
+    assert [mount for mount in mounts[1] if mount not in mounts[0]] == [
+        {"name": "datasets", "mountPath": "/mnt/datasets", "readOnly": True}
+    ]
+    for pod in pods:
+        del pod["volumes"]
+        pod["containers"][0]["env"] = [v for v in pod["containers"][0]["env"] if v["name"] != "EVERSPOT_MANIFEST"]
+    assert pods[0] == pods[1], "nothing else of the pod changes"
+    manifests = [Manifest.read(each.inputs(f"{NAME}-manifest")["content"]) for each in (plain, claimed)]
+    assert manifests[0].generation != manifests[1].generation
+    others = [{k: v for k, v in objects(each).items() if k not in ("agents", "settings", "scheduler")} for each in
+              (plain, claimed)]  # fmt: skip
+    assert others[0] == others[1], "neither rights nor network change"
+
+
 def test_a_role_is_for_the_pods_of_one_service_account(pool: Callable[..., Any]) -> None:
     recorder = pool()
     trust = {
@@ -189,6 +209,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "eksCluster": ({"eks_cluster": "my cluster"}, "is no name of an EKS cluster"),
     "context": ({"context": ""}, "is empty"),
     "namespace": ({"namespace": "kube-system"}, "needs a namespace of its own"),
+    "datasetsClaim": ({"datasets_claim": "My_Flowers"}, "has to be lower-case letters"),
     "image": ({"image": "everspot:latest"}, "has to end in the image's digest"),
 }
 

@@ -81,9 +81,14 @@ def test_a_cluster_is_declared_and_changed(kubernetes: Rig, plane: ControlPlane)
     assert template["metadata"]["name"] == f"{published.elastic.template}-{published.elastic.template_version}"
     assert not kubernetes.preview(STACK).changes.get(f"{NAME}-node-pool")
     kubernetes.settings("capacity.elastic.maxInstances", 5, stack=STACK)
+    kubernetes.settings("datasetsClaim", "flowers", stack=STACK)
     changed = kubernetes.up(STACK, *excluded, "--exclude-dependents")
     assert changed.changes[f"{NAME}-node-pool"] == "update"
     assert objects(plane, "/apis/karpenter.sh/v1/nodepools")[NAME]["spec"]["limits"] == {"nodes": 5}
+    (template,) = objects(plane, f"/api/v1/{own}/podtemplates").values()
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent"}, "spec": template["template"]["spec"]}
+    admitted = plane.admin().create(f"/api/v1/{own}/pods?dryRun=All", pod)["spec"]
+    assert {"claimName": "flowers", "readOnly": True} in [v.get("persistentVolumeClaim") for v in admitted["volumes"]]
 
 
 def test_a_project_of_init_is_previewed(

@@ -32,7 +32,9 @@ def init(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder of the project.")] = Path(),
     cloud: Annotated[str | None, typer.Option("--cloud", help=f"The cloud: {', '.join(DEPLOYABLE)}.")] = None,
-    account: Annotated[str | None, typer.Option("--account", help="The account's number, or the project's id.")] = None,
+    account: Annotated[
+        str | None, typer.Option("--account", help="The account's number, the project's id, or NUMBER/EKS-CLUSTER.")
+    ] = None,
     region: Annotated[
         str | None, typer.Option("--region", help="The region of the state and of both clusters.")
     ] = None,

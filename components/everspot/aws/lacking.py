@@ -27,6 +27,7 @@ LACKS: Mapping[str, str] = {
     "prometheus.namespaces": "Prometheus is named by cidrs or securityGroupIds here",
     "eksCluster": _MACHINES,
     "context": _MACHINES,
+    "datasetsClaim": _MACHINES,
     "namespace": _MACHINES,
     "nodes": _MACHINES,
     "image": "instances boot a machine's image here: imageId, imageParameter",

@@ -43,6 +43,7 @@ LACKS: Mapping[str, str] = {
     "monitoring.topicArn": "an alert goes to notification channels here: channels",
     "eksCluster": _MACHINES,
     "context": _MACHINES,
+    "datasetsClaim": _MACHINES,
     "namespace": _MACHINES,
     "nodes": _MACHINES,
     "image": "instances boot a machine's image here: imageFamily",

@@ -111,6 +111,9 @@ class AwsKubernetesPoolArgs(TypedDict):
     """What Karpenter launches nodes with."""
     capacity: AwsKubernetesCapacityArgs
     """Instance types, and how many nodes there may be."""
+    datasets_claim: NotRequired[str]
+    """Name of a PersistentVolumeClaim of the namespace that agents mount at /mnt/datasets, read-only. Its volume has to
+    be mountable on nodes of all zones at once. Default: none."""
     gpu_arches: NotRequired[list[str]]
     """Answer of `torch.cuda.get_arch_list()` in an image with its own torch. Default: the list of Everspot's own
     image."""

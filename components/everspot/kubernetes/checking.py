@@ -33,6 +33,9 @@ from everspot.parts import inputs
 
 _VOLUME_BOUNDS = (20, 16384)
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as Kubernetes demands of namespaces
+_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_CLAIM = 253
+"""A claim's name is a DNS subdomain (Kubernetes, "Object Names and IDs")."""
 _SYSTEM = ("default", "kube-system", "kube-public", "kube-node-lease", "karpenter")
 _IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
 _ALIAS = re.compile(r"(al2023|bottlerocket)@.+")
@@ -106,7 +109,7 @@ def pool_problems(problems: Problems, name: str, args: AwsKubernetesPoolArgs) ->
 
 
 def _check_place(problems: Problems, name: str, args: AwsKubernetesPoolArgs) -> None:
-    """Add the mistakes in the Kubernetes cluster, the namespace and the image."""
+    """Add the mistakes in the Kubernetes cluster, the namespace, the claim and the image."""
     eks, namespace, image = args["eks_cluster"], choose_namespace(name, args), args["image"]
     problems.need(bool(rules.EKS_NAME.fullmatch(eks)), "eksCluster", f"{shown(eks)} is no name of an EKS cluster")
     problems.need(args.get("context", " ") != "", "context", "is empty; leave it out for the cluster's own endpoint")
@@ -116,6 +119,10 @@ def _check_place(problems: Problems, name: str, args: AwsKubernetesPoolArgs) -> 
     problems.need(fits, "namespace", f"{shown(namespace)} has to be lower-case letters, digits and dashes, at most 63")
     own = f"{namespace} has other things in it: the cluster needs a namespace of its own"
     problems.need(namespace not in _SYSTEM, "namespace", own)
+    claim = args.get("datasets_claim", "datasets")
+    is_name = len(claim) <= _LONGEST_CLAIM and bool(_CLAIM.fullmatch(claim))
+    reason = f"{shown(claim)} has to be lower-case letters, digits, dashes and dots, at most {_LONGEST_CLAIM}"
+    problems.need(is_name, "datasetsClaim", reason)
     pinned = bool(_IMAGE.fullmatch(image))
     problems.need(pinned, "image", f"{shown(image)} has to end in the image's digest: REPOSITORY@sha256:…")
 

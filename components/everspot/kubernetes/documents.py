@@ -23,6 +23,8 @@ TAINT = rules.AGENT_TAINT
 USER = 10001
 """The user and group of Everspot's container image."""
 HOME = "/var/lib/everspot"
+DATASETS = "/mnt/datasets"
+"""Where agents mount the claim with datasets."""
 SHARE_OF_NODE = 0.5
 """Part of the smallest type that an agent requests. It has its node to itself whatever it requests, and the node needs
 room for the pods of the Kubernetes cluster's DaemonSets."""
@@ -214,9 +216,11 @@ def build_metrics_policy(place: ObjectPlace, namespaces: Sequence[str], port: in
     }
 
 
-def build_pod(place: ObjectPlace, image: str, manifest: Any, smallest: InstanceType) -> Document:
+def build_pod(
+    place: ObjectPlace, image: str, manifest: Any, smallest: InstanceType, datasets_claim: str | None = None
+) -> Document:
     """Return the pod of an agent as the PodTemplate has it. `manifest`: JSON, or a promise of it; `smallest`: of the
-    types."""
+    types; `datasets_claim`: a PersistentVolumeClaim with the users' own datasets."""
     memory_mib = int(smallest.memory_gib * 1024 * SHARE_OF_NODE)
     spec = {
         "serviceAccountName": AGENT,
@@ -252,7 +256,21 @@ def build_pod(place: ObjectPlace, image: str, manifest: Any, smallest: InstanceT
             {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
         ],
     }
+    if datasets_claim is not None:
+        _mount_claim(spec, datasets_claim)
     return {"metadata": {"labels": place.labels(Role.AGENT)}, "spec": spec}
+
+
+def _mount_claim(spec: Document, claim: str) -> None:
+    """Add a volume with datasets to an agent's pod.
+
+    Both sides are read-only. A read-only volume keeps its owners and modes: otherwise each pod would give all of its
+    files to the group of `fsGroup` first (Kubernetes, "Configure a Security Context for a Pod").
+    """
+    source = {"claimName": claim, "readOnly": True}
+    spec["volumes"].append({"name": "datasets", "persistentVolumeClaim": source})
+    mount = {"name": "datasets", "mountPath": DATASETS, "readOnly": True}
+    spec["containers"][0]["volumeMounts"].append(mount)
 
 
 def build_pod_template(place: ObjectPlace, name: Any, pod: Document) -> Document:

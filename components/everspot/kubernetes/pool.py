@@ -209,7 +209,8 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         text = manifest.apply(lambda plain: with_idle_limit(plain, idle_limit))
 
         def build(manifest: Any) -> documents.Document:
-            return documents.build_pod(self._place, self._args["image"], manifest, self._smallest())
+            claim = self._args.get("datasets_claim")
+            return documents.build_pod(self._place, self._args["image"], manifest, self._smallest(), claim)
 
         return build(text), text.apply(lambda plain: documents.digest(build(plain)))
 
@@ -253,7 +254,7 @@ class AwsKubernetesPool(pulumi.ComponentResource):
             cluster=self._name,
             limits=args.get("limits", {}),
             types=declared_types(entries),
-            machine={"image": args["image"], "nodes": dict(args["nodes"])},
+            machine={key: args[key] for key in ("image", "nodes", "datasets_claim") if key in args},
             facts={key: value for key, value in resolved.items() if key != "version"},
             notice=rules.GRACE,
             further_buckets=bool(args.get("read_bucket_arns")),

@@ -12,6 +12,7 @@ from everspot_policy.aws import tags as aws_tags
 from everspot_policy.environments import is_development
 from everspot_policy.gcp import cost as gcp_cost
 from everspot_policy.gcp import tags as gcp_tags
+from everspot_policy.kubernetes import nodes as kubernetes_nodes
 from everspot_policy.rule import Level, Severity, Subject
 
 MOST_ON_DEMAND = Fraction(1, 2)
@@ -35,6 +36,9 @@ class Bounds:
     teams: tuple[str, ...] = ()
     on_demand_share: Fraction = MOST_ON_DEMAND
 
+
+_TEAMS = {"gcp": gcp_tags.teams, "kubernetes": kubernetes_nodes.teams}
+"""The teams that a resource names, by the provider of its type; else AWS's."""
 
 StackProblem = tuple[str, Problem]
 """A problem with the URN of the resource that it is about; an empty one is the stack's own."""
@@ -69,8 +73,8 @@ def _one_team(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[StackProb
     """Find unknown teams, and the resources of any team but the one that has most of the stack."""
     team_tags: list[tuple[str, str, str]] = []
     for subject in subjects:
-        teams = gcp_tags.teams(subject) if subject.type.startswith("gcp:") else aws_tags.teams(subject)
-        team_tags += [(team, subject.urn, path) for path, team in teams]
+        teams = _TEAMS.get(subject.type.partition(":")[0], aws_tags.teams)
+        team_tags += [(team, subject.urn, path) for path, team in teams(subject)]
     counts: dict[str, int] = {}
     for team in (team for team, _, _ in team_tags if not bounds.teams or team in bounds.teams):
         counts[team] = counts.get(team, 0) + 1

@@ -86,6 +86,42 @@ c.select("kubernetes-node-private", CLASS)
 c.good(node(), node(associatePublicIPAddress=False), node(associatePublicIPAddress=UNKNOWN), engine=False)
 c.bad(node(associatePublicIPAddress=True), "spec.associatePublicIPAddress", engine=False)
 
+TAGS = {"Project": "vision", "Team": "ml", "Environment": "dev"}
+c.select("kubernetes-node-tags", CLASS)
+c.good(node(tags=TAGS), node(tags=UNKNOWN), node(tags={**TAGS, "Team": UNKNOWN}), {"spec": UNKNOWN}, engine=False)
+c.bad(node(), "spec.tags", engine=False)
+c.bad(node(tags={**TAGS, "Team": " "}), "spec.tags", engine=False)
+
+c.select("kubernetes-nodes-limited", POOL)
+c.good(
+    {"spec": {"limits": {"nodes": 8}}}, {"spec": {"limits": {"cpu": "64"}}}, {"spec": {"limits": UNKNOWN}},
+    {"spec": UNKNOWN}, engine=False,
+)  # fmt: skip
+c.bad(pool(), "spec.limits", engine=False)
+c.bad({"spec": {"limits": {}}}, "spec.limits", engine=False)
+
+
+def choosing(types: Any, zones: Any, markets: Any = ("spot", "on-demand"), operator: str = "In") -> dict[str, Any]:
+    """A NodePool with these requirements."""
+    chosen = {
+        "node.kubernetes.io/instance-type": types, "topology.kubernetes.io/zone": zones,
+        "karpenter.sh/capacity-type": markets,
+    }  # fmt: skip
+    requirements = [
+        {"key": key, "operator": operator, "values": list(values) if isinstance(values, tuple) else values}
+        for key, values in chosen.items()
+    ]
+    return {"spec": {"template": {"spec": {"requirements": requirements}}}}
+
+
+c.select("kubernetes-spot-pools", POOL)
+c.good(
+    choosing(("a", "b", "c"), ("1", "2")), choosing(("a",), ("1",), ("on-demand",)), choosing(UNKNOWN, ("1",)),
+    choosing(("a",), UNKNOWN), choosing(("a",), ("1",), UNKNOWN), choosing(("a",), ("1",), operator="NotIn"),
+    {"spec": {"template": {"spec": {"requirements": UNKNOWN}}}}, pool(), engine=False,
+)  # fmt: skip
+c.bad(choosing(("a", "b"), ("1", "2")), "spec.template.spec.requirements", engine=False)
+
 c.select("kubernetes-pods-confined", TEMPLATE)
 c.good(
     template(containers=[{"securityContext": {"allowPrivilegeEscalation": False}}], volumes=[{"emptyDir": {}}]),

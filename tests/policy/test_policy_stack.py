@@ -51,6 +51,14 @@ def test_a_templates_instances_belong_to_the_team_too() -> None:
     ]
 
 
+def test_nodes_of_kubernetes_belong_to_the_team_too() -> None:
+    node = Subject("kubernetes:karpenter.k8s.aws/v1:EC2NodeClass", {"spec": {"tags": {"Team": "b"}}}, urn="2")
+    other = Subject("kubernetes:core/v1:ConfigMap", {"spec": {"tags": {"Team": "c"}}}, urn="3")
+    assert violations("one-team", Bounds("dev"), bucket("a", "1"), bucket("a", "4"), node, other) == [
+        ("2", "is b, and most of the stack is a's")
+    ]
+
+
 def fleet(market: str, units: object) -> Subject:
     return Subject(
         from_fleet, {"targetCapacitySpecification": {"defaultTargetCapacityType": market, "totalTargetCapacity": units}}

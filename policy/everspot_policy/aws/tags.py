@@ -33,7 +33,7 @@ def tagged(subject: Subject) -> Iterator[Problem]:
     """Find resources that lack a tag, and templates whose instances or volumes would lack it."""
     inputs = subject.inputs
     if not hidden(inputs.get("tags")):
-        yield from _lacking("tags", tags(subject))
+        yield from lacking_tags("tags", tags(subject))
     if subject.type != TEMPLATE or hidden(inputs.get("tagSpecifications")):
         return
     specifications = {
@@ -42,10 +42,11 @@ def tagged(subject: Subject) -> Iterator[Problem]:
     for kind in LAUNCHED:
         path, each = specifications.get(kind, (f"tagSpecifications[{kind}]", {}))
         if not hidden(each.get("tags")):
-            yield from _lacking(f"{path}.tags", mapping(each.get("tags")))
+            yield from lacking_tags(f"{path}.tags", mapping(each.get("tags")))
 
 
-def _lacking(path: str, tag_values: Mapping[str, Any]) -> Iterator[Problem]:
+def lacking_tags(path: str, tag_values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield that tags lack some of the mandatory ones."""
     missing = [
         name for name in MANDATORY if not hidden(tag_values.get(name)) and not text(tag_values.get(name)).strip()
     ]

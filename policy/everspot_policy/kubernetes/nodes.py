@@ -1,11 +1,15 @@
 """Rules about the nodes that Karpenter launches. They are instances that no other rule sees: Karpenter makes them."""
 
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
+from everspot_clouds.kubernetes.boot_rules import MARKET_LABEL, SPOT, TYPE_LABEL, ZONE_LABEL
 from everspot_clouds.kubernetes.rules import CLUSTER_LABEL
 from everspot_core.validation.problems import Problem
 
+from everspot_policy.aws.cost import FEWEST_POOLS
+from everspot_policy.aws.tags import MANDATORY, lacking_tags
 from everspot_policy.reading import hidden, inner, lacks, mapping, number, objects, text, texts, yes
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
@@ -116,4 +120,68 @@ def node_private(subject: Subject) -> Iterator[Problem]:
         yield Problem("spec.associatePublicIPAddress", "is true")
 
 
-RULES: tuple[Rule, ...] = (nodes_end_empty, agents_evictable, node_imdsv2, node_encrypted, node_private)
+@rule(
+    "kubernetes-node-tags",
+    Level.MANDATORY,
+    Severity.MEDIUM,
+    title=f"Nodes carry {', '.join(MANDATORY)}",
+    remedy="Give them in spec.tags.",
+    types=(CLASS,),
+)
+def node_tags(subject: Subject) -> Iterator[Problem]:
+    """Find node classes whose instances would lack a tag. Default tags of a provider do not reach them."""
+    spec = inner(subject.inputs, "spec")
+    if not hidden(subject.inputs.get("spec")) and not hidden(spec.get("tags")):
+        yield from lacking_tags("spec.tags", mapping(spec.get("tags")))
+
+
+@rule(
+    "kubernetes-nodes-limited",
+    Level.MANDATORY,
+    Severity.HIGH,
+    title="A NodePool has a limit",
+    remedy="Set spec.limits, such as nodes: 8.",
+    types=(POOL,),
+)
+def nodes_limited(subject: Subject) -> Iterator[Problem]:
+    """Find node pools that may grow without end."""
+    spec = inner(subject.inputs, "spec")
+    limits = spec.get("limits")
+    if not hidden(subject.inputs.get("spec")) and not hidden(limits) and not mapping(limits):
+        yield Problem("spec.limits", "is not given")
+
+
+@rule(
+    "kubernetes-spot-pools",
+    Level.ADVISORY,
+    Severity.MEDIUM,
+    title=f"Spot nodes come from {FEWEST_POOLS} pools or more",
+    remedy="Name more types and zones.",
+    types=(POOL,),
+)
+def spot_pools(subject: Subject) -> Iterator[Problem]:
+    """Find node pools that launch Spot from few pools. Types or zones that are chosen by other labels are many."""
+    requirements = inner(subject.inputs, "spec", "template", "spec")
+    values = {
+        text(each.get("key")): texts(each.get("values"))
+        for _, each in objects(requirements, "requirements")
+        if each.get("operator") == "In"
+    }
+    types, zones = values.get(TYPE_LABEL), values.get(ZONE_LABEL)
+    if SPOT not in values.get(MARKET_LABEL, []) or not types or not zones:
+        return
+    if (count := len(types) * len(zones)) < FEWEST_POOLS:
+        reason = f"has {count} pools of type and zone; Spot needs {FEWEST_POOLS} or more"
+        yield Problem("spec.template.spec.requirements", reason)
+
+
+def teams(subject: Subject) -> Iterator[tuple[str, str]]:
+    """Yield the team of a node class, with its path."""
+    team = text(inner(subject.inputs, "spec", "tags").get("Team"))
+    if team and fnmatchcase(subject.type, CLASS):
+        yield "spec.tags.Team", team
+
+
+RULES: tuple[Rule, ...] = (
+    nodes_end_empty, agents_evictable, node_imdsv2, node_encrypted, node_private, node_tags, nodes_limited, spot_pools,
+)  # fmt: skip

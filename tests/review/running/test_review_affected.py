@@ -196,6 +196,25 @@ def test_the_price_of_a_change_is_told_from_the_settings_alone(desk: Desk) -> No
     assert "endpoints, store requests and volumes are not known here; us-east-1's stand in for them" in line
 
 
+def test_more_nodes_and_dearer_types_on_kubernetes_raise_the_most_that_a_month_may_cost(desk: Desk) -> None:
+    text = (ROOT / "stacks/Pulumi.kubernetes-dev.yaml").read_text()
+    types, most = "[g4dn.xlarge, g5.xlarge, g6.xlarge]", "maxInstances: 8"
+    assert types in text and most in text
+    desk.write("stacks/Pulumi.dev.yaml", text)
+    desk.write("stacks/Pulumi.prod.yaml", text)
+    desk.commit()
+    desk.write("stacks/Pulumi.dev.yaml", text.replace(most, "maxInstances: 20"))
+    desk.write("stacks/Pulumi.prod.yaml", text.replace(types, "[g5.xlarge, g5.12xlarge]"))
+    desk.commit()
+    answer = json.loads(desk.run("files", "--base", "HEAD~1", "--json").stdout)
+    price, store, volume = {"g5.xlarge": 1.006, "g5.12xlarge": 5.672}, 1.12, 8.0
+    for stack, count, name in (("dev", 20, "g5.xlarge"), ("prod", 8, "g5.12xlarge")):
+        usd = answer["usd_per_month"][stack]
+        assert [usd[side]["expected"] for side in ("before", "after")] == [store, store], "nodes cost by use"
+        assert usd["before"]["high"] == pytest.approx(8 * (730 * price["g5.xlarge"] + volume) + store, abs=0.02)
+        assert usd["after"]["high"] == pytest.approx(count * (730 * price[name] + volume) + store, abs=0.02)
+
+
 def test_that_nothing_changes_is_said_beside_an_output_that_scripts_read(desk: Desk) -> None:
     desk.write("README.md", "more")
     desk.commit()

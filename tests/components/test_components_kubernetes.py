@@ -169,6 +169,39 @@ def test_agents_read_the_datasets_of_a_claim_and_cannot_change_them(pool: Callab
     assert others[0] == others[1], "neither rights nor network change"
 
 
+def test_a_preview_says_what_an_hour_costs_and_which_quotas_are_too_small(
+    declare: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: dict[str, list[str]] = {"info": [], "warn": []}
+    for level, texts in messages.items():
+        monkeypatch.setattr(pulumi.log, level, lambda text, resource=None, texts=texts: texts.append(text))
+
+    def program() -> dict[str, Any]:
+        AwsKubernetesPool(NAME, pool_args())  # type: ignore[arg-type]
+        return {}
+
+    vcpus = {"L-34B43A08": 2.0, "L-1216C47A": 4.0}  # standard instances, on Spot and on-demand
+    declare(program, preview=True, vcpus=vcpus)
+    (hour,) = [text for text in messages["info"] if text.startswith("An hour of the cluster, at list prices of eu-we")]
+    assert "elastic: up to $0.43 more (4 instances of m6i.large at $0.107)" in hour
+    (warning,) = messages["warn"]
+    assert warning.startswith("The account's quotas do not hold 4 launched instances on spot and on-demand: ")
+    messages["info"].clear()
+    declare(program, vcpus=vcpus)
+    assert (messages["info"], len(messages["warn"])) == ([], 1), "an update says neither"
+
+
+def test_a_type_that_ec2_does_not_offer_in_a_zone_is_refused(
+    pool: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, recorder_kind: Any
+) -> None:
+    monkeypatch.setattr(recorder_kind, "not_offered", {("m6i.large", "eu-west-1b"), ("c6i.large", "eu-west-1b")})
+    with pytest.raises(pulumi.InputPropertiesError) as refused:
+        pool(preview=True)
+    message = str(refused.value)
+    assert "capacity.instanceTypes[0].zones: EC2 does not offer m6i.large in eu-west-1b" in message
+    assert "c6i.large" not in message, "it is used in eu-west-1a alone"
+
+
 def test_a_role_is_for_the_pods_of_one_service_account(pool: Callable[..., Any]) -> None:
     recorder = pool()
     trust = {

@@ -31,7 +31,7 @@ from everspot.guard import guard
 from everspot.kubernetes import documents
 from everspot.kubernetes.args import AwsKubernetesPoolArgs, AwsKubernetesPrometheusArgs
 from everspot.kubernetes.checking import check_pool, choose_namespace, parse_capacity, store_args
-from everspot.kubernetes.offers import print_hourly_cost
+from everspot.kubernetes.offers import check_offers, print_hourly_cost
 from everspot.limits import IDLE_LIMIT, build_declared, build_manifest, with_idle_limit
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
@@ -119,6 +119,7 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         deployment = documents.build_deployment(self._place, args["image"], version, metrics.port if metrics else None)
         scheduler = self._declare("scheduler", deployment, settings, *whole)
         self._print_grace()
+        check_offers(self, name, args["capacity"])
         print_hourly_cost(self, args["capacity"], self.region)
         guard(
             self,

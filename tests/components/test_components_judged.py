@@ -24,7 +24,7 @@ def test_a_stack_breaks_no_rule(declared: Callable[[str], list[Subject]], stack:
     violations += [
         (rule.id, urn, str(problem))
         for rule in STACK_RULES.values()
-        for urn, problem in rule.look(subjects, settings.bounds(stack))
+        for urn, problem in rule.check(subjects, settings.bounds(stack))
     ]
     assert violations == []
 

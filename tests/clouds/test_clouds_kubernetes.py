@@ -133,6 +133,36 @@ def test_what_gets_no_node_is_refused_once_patience_ends_and_withdrawn(
     assert place.pods() == {}
 
 
+def test_a_missing_claim_with_datasets_is_the_reason_and_a_bound_one_is_mounted(
+    place: Place, cloud: KubernetesCloud, clock: ManualClock
+) -> None:
+    place.node()
+    volume = {"name": "datasets", "persistentVolumeClaim": {"claimName": "flowers", "readOnly": True}}
+    namespace = f"/api/v1/namespaces/{place.name}"
+    place.api.patch(f"{namespace}/podtemplates/train-1", {"template": {"spec": {"volumes": [volume]}}})
+    launch = intent()
+    with pytest.raises(StillPending):
+        cloud.launch(launch)
+    eventually(lambda: [pod for pod in place.pods().values() if pod["status"].get("conditions")])
+    clock.advance(PATIENCE)
+    (error,) = settle(cloud, launch).errors
+    assert (error.kind, error.code) == (LaunchTrouble.CAPACITY, "Unschedulable")
+    assert 'persistentvolumeclaim "flowers" not found' in error.message
+    name = f"flowers-{place.name}"
+    claim = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}}
+    # This control plane has no controller that binds volumes, so the claim is created as that controller leaves it.
+    bound = {"name": "flowers", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    place.api.create(f"{namespace}/persistentvolumeclaims", {"metadata": bound, "spec": {**claim, "volumeName": name}})
+    served = {"claimRef": {"namespace": place.name, "name": "flowers"}, "nfs": {"server": "192.0.2.1", "path": "/"},
+              "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}}  # fmt: skip
+    place.api.create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": served})
+    try:
+        agent = launched(cloud)
+        assert volume in place.pods()[agent]["spec"]["volumes"]
+    finally:
+        place.api.delete(f"/api/v1/persistentvolumes/{name}")
+
+
 @pytest.mark.parametrize(
     ("message", "kind"),
     [

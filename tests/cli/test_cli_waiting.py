@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from everspot_clouds.folder import FolderCloud
 from everspot_core.jobs.records import InstanceState, Market
-from everspot_core.schedule.jobs import AGED
+from everspot_core.schedule.jobs import STARVATION_LIMIT
 from everspot_scheduler.loop import Scheduler
 from everspot_store import Wait, Waiting, WaitPool
 
@@ -115,7 +115,7 @@ def test_a_waiting_job_shows_its_pool_and_when_on_demand_begins(world, monkeypat
     assert "at the latest, after a day without spot" in out
     late = world.run("job", "late").out
     assert "at the latest" in late and "without spot" not in late
-    assert timedelta(days=1) == AGED
+    assert timedelta(days=1) == STARVATION_LIMIT
     assert re.search(r"^waits because {1,2}there is no spot *$", out, re.M)
     world.clock.advance(timedelta(minutes=5))
     silent = {row["job_id"]: row for row in world.run("--json", "jobs").json}

@@ -1,8 +1,6 @@
 """Passes a user's request to profile a job on to its program, and the program's report back to the store."""
 
 import logging
-import os
-import stat
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +20,7 @@ from everspot_train.agent.actions import JobKey
 from everspot_train.agent.mailbox import Mailbox
 from everspot_train.agent.threads import DueTimer
 from everspot_train.rundir import ProfileOrder
+from everspot_train.safe_open import open_file_below
 
 LOOK_EVERY = timedelta(seconds=5)
 """The time between two looks for a request. Requests exist only while somebody follows the job."""
@@ -105,20 +104,7 @@ def _read_trace(outputs: Path, name: str) -> bytes | None:
     """Return a trace; None if it is no regular file below the folder, or too large. Links are not followed, because a
     link may lead to files that the program must not read."""
     try:
-        folder = os.open(outputs, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            below = os.open(PROFILE_FOLDER, flags, dir_fd=folder)
-        finally:
-            os.close(folder)
-        try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            handle = os.open(name, flags, dir_fd=below)
-        finally:
-            os.close(below)
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return None
+        with open_file_below(outputs, (PROFILE_FOLDER, name)) as file:
             data = file.read(MOST_TRACE_BYTES + 1)
     except OSError as error:
         _log.warning("trace %s: %s", name, error)

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from everspot_train.safe_open import open_folder_below
+
 # linux/fcntl.h, linux/mount.h, linux/sched.h
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC, _MOVE_MOUNT_F_EMPTY_PATH = 1, os.O_CLOEXEC, 4
@@ -50,13 +52,7 @@ def open_folder(root: Path, names: tuple[str, ...], owner: Owner) -> int:
     Raises:
         OSError: if it does not exist, or does not belong to `owner`.
     """
-    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    for name in names:
-        try:
-            below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        finally:
-            os.close(folder)
-        folder = below
+    folder = open_folder_below(root, names)
     if os.fstat(folder).st_uid != owner.uid:
         os.close(folder)
         raise PermissionError(f"{root.joinpath(*names)} is not the agent's")

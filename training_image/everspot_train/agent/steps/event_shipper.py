@@ -6,7 +6,6 @@ and then the bytes. A file that was written anew begins again at position 0.
 
 import json
 import os
-import stat
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from everspot_store import ChunkWriter, Store
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.steps.event_files import find_event_files
 from everspot_train.agent.threads import DueTimer
+from everspot_train.safe_open import open_file_below
 
 SHIP_EVERY = timedelta(minutes=1)
 MOST_PER_PIECE = 4 * 1024 * 1024
@@ -82,23 +82,9 @@ class EventFileShipper:
         return json.dumps(header).encode() + b"\n"
 
     def _read(self, path: Path, offset: int) -> bytes:
-        """Return the next bytes of a file. Nothing is followed out of the working directory: the job may put a link
-        anywhere in it at any time."""
-        flags = os.O_NOFOLLOW | os.O_CLOEXEC
+        """Return the next bytes of a file; none if there is no regular file."""
         try:
-            handle = os.open(self._root, os.O_PATH | os.O_DIRECTORY | flags)
-            try:
-                *folders, name = path.relative_to(self._root).parts
-                for folder in folders:
-                    below = os.open(folder, os.O_PATH | os.O_DIRECTORY | flags, dir_fd=handle)
-                    os.close(handle)
-                    handle = below
-                file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=handle)
-            finally:
-                os.close(handle)
-            try:
-                return os.pread(file, MOST_PER_PIECE, offset) if stat.S_ISREG(os.fstat(file).st_mode) else b""
-            finally:
-                os.close(file)
+            with open_file_below(self._root, path.relative_to(self._root).parts) as file:
+                return os.pread(file.fileno(), MOST_PER_PIECE, offset)
         except OSError:
             return b""

@@ -1,11 +1,11 @@
 """Stands in for a kubelet: it runs the command of each pod that is bound to its node as a process tree.
 
 It registers the node, renews the node's lease, reports what pods do, and ends a pod with SIGTERM, the pod's grace
-period and SIGKILL. There are no containers, images, networks and mounts: a pod that needs what is not listed in
-`KNOWN`, or a volume of another kind than `emptyDir` and `configMap`, fails with the reason `NotEmulated`. A volume is a
-folder of the pod. An argument that is a path below a mount becomes the path in the volume's folder. Variables name the
-folders where other mounts would be: EVERSPOT_SERVICE_ACCOUNT that of the service account's token, and `MOUNTS` those of
-volumes. While the API server does not answer, pods run on, and the ends of pods are reported when it answers again.
+period and SIGKILL. There are no containers, images, networks and mounts: a pod that needs what
+`everspot_local.kubernetes.emulated_pods` does not list fails with the reason `NotEmulated`. A volume is a folder of the
+pod. An argument that is a path below a mount becomes the path in the volume's folder. Variables name the folders where
+other mounts would be: EVERSPOT_SERVICE_ACCOUNT that of the service account's token, and `MOUNTS` those of volumes.
+While the API server does not answer, pods run on, and the ends of pods are reported when it answers again.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from everspot_local.kubernetes.api import STRATEGIC, Document, KubeApi, KubeApiError
+from everspot_local.kubernetes.emulated_pods import NotEmulated, check_emulated, is_token, read_field_path
 from everspot_local.kubernetes.pod_identity import AUDIENCE, has_role, pod_variables
 
 BEAT = timedelta(seconds=5)
@@ -39,38 +40,10 @@ TOKEN_LIFETIME = timedelta(hours=1)
 VERSION = "v1.37.2"
 ACCOUNT_VARIABLE = "EVERSPOT_SERVICE_ACCOUNT"
 
-KNOWN: dict[str, frozenset[str]] = {
-    "spec": frozenset(
-        {
-            # Of the scheduler and the controllers, or without a meaning for a process.
-            "affinity", "dnsPolicy", "enableServiceLinks", "nodeName", "nodeSelector", "preemptionPolicy", "priority",
-            "schedulerName", "securityContext", "serviceAccount", "serviceAccountName", "tolerations",
-            "topologySpreadConstraints",
-            # Heeded.
-            "automountServiceAccountToken", "containers", "restartPolicy", "terminationGracePeriodSeconds", "volumes",
-        }
-    ),
-    "container": frozenset(
-        {
-            # Without a meaning for a process.
-            "image", "imagePullPolicy", "ports", "resources", "securityContext", "terminationMessagePath",
-            "terminationMessagePolicy",
-            # Heeded.
-            "args", "command", "env", "name", "volumeMounts",
-        }
-    ),
-}  # fmt: skip
-"""The fields of a pod's spec and of its only container that a pod may have."""
-VOLUMES = frozenset({"emptyDir", "configMap"})
-"""Kinds of volumes that a pod may have."""
 MOUNTS = {"/var/lib/everspot": "EVERSPOT_HOME"}
 """Variables of Everspot's image, by the path that they name there. Where a volume is mounted at that path, the variable
 names the volume's folder."""
 _log = logging.getLogger("kubelet")
-
-
-class NotEmulated(Exception):
-    """Something in a pod that this kubelet does not know."""
 
 
 @dataclass(frozen=True)
@@ -90,47 +63,6 @@ class KubeNode:
     capacity: dict[str, str]
     provider_id: str
     taints: tuple[Document, ...] = ()
-
-
-def check_emulated(pod: Document) -> None:
-    """Check that a pod needs nothing that this kubelet does not know.
-
-    Raises:
-        NotEmulated: with the first unknown part.
-    """
-    spec = pod["spec"]
-    if unknown := sorted(name for name, value in spec.items() if value and name not in KNOWN["spec"]):
-        raise NotEmulated(f"spec.{unknown[0]}")
-    if len(spec["containers"]) != 1:
-        raise NotEmulated(f"{len(spec['containers'])} containers")
-    container = spec["containers"][0]
-    if unknown := sorted(name for name, value in container.items() if value and name not in KNOWN["container"]):
-        raise NotEmulated(f"container.{unknown[0]}")
-    if not container.get("command"):
-        raise NotEmulated("the command of an image: a container names its own")
-    if spec.get("restartPolicy") not in ("Never", "Always"):
-        raise NotEmulated(f"restartPolicy {spec.get('restartPolicy')}")
-    if volumes := [v["name"] for v in spec.get("volumes", []) if not (VOLUMES & v.keys() or _is_token(v))]:
-        raise NotEmulated(f"the volume {volumes[0]}")
-    for variable in container.get("env", []):
-        _field_path(variable)
-
-
-def _is_token(volume: Document) -> bool:
-    """Return whether the API server has added a volume, for the token of the pod's service account."""
-    return str(volume["name"]).startswith("kube-api-access-")
-
-
-def _field_path(variable: Document) -> str:
-    """Return the field of the downward API that a variable takes; empty if it has a value of its own."""
-    source = variable.get("valueFrom") or {}
-    path = str(source.get("fieldRef", {}).get("fieldPath", ""))
-    if (source and not path) or (path and path not in _FIELDS):
-        raise NotEmulated(f"the source of the variable {variable['name']}")
-    return path
-
-
-_FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName")
 
 
 class Kubelet:
@@ -319,7 +251,7 @@ class Kubelet:
             "KUBERNETES_SERVICE_PORT": str(server.port),
         }
         volumes = pod["spec"].get("volumes", [])
-        for volume in (volume for volume in volumes if not _is_token(volume)):
+        for volume in (volume for volume in volumes if not is_token(volume)):
             name = volume["name"]
             place = _volume_folder(folder, name)
             place.mkdir(parents=True, exist_ok=True)
@@ -328,7 +260,7 @@ class Kubelet:
             for mount in container.get("volumeMounts", []):
                 if mount["name"] == name and mount["mountPath"] in MOUNTS:
                     environment[MOUNTS[mount["mountPath"]]] = str(place)
-        if any(_is_token(volume) for volume in volumes):
+        if any(is_token(volume) for volume in volumes):
             environment[ACCOUNT_VARIABLE] = str(self._mount_account(pod, folder / "serviceaccount"))
         meta, account = pod["metadata"], pod["spec"]["serviceAccountName"]
         if self._pod_identity and has_role(self._pod_identity, meta["namespace"], account):
@@ -336,7 +268,7 @@ class Kubelet:
             token.write_text(self._request_token(pod, AUDIENCE))
             environment |= pod_variables(self._pod_identity, token)
         for variable in container.get("env", []):
-            path = _field_path(variable)
+            path = read_field_path(variable)
             environment[variable["name"]] = fields[path] if path else str(variable.get("value", ""))
         return environment
 

@@ -71,6 +71,11 @@ BILLING = BillingRules(
 """EC2's rules for billing an instance, and the other charges of AWS."""
 
 
+def dns_suffix(partition: str) -> str:
+    """Return the domain of the services of a partition (AWS General Reference, "AWS service endpoints")."""
+    return "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
+
+
 @dataclass(frozen=True)
 class EventPattern:
     """The pattern of an EventBridge rule, which selects an event."""

@@ -15,7 +15,7 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_core.estimate.requested import HOURS_A_MONTH
 
 from everspot_clouds.aws import capacity, errors, fixed_prices
-from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG
+from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG, dns_suffix
 from everspot_clouds.base import RemainingResource
 
 ALIVE = ("pending", "running", "stopping", "stopped", "shutting-down")
@@ -282,8 +282,7 @@ def _parse_arn(arn: str) -> RemainingResource:
     """Parse an ARN. The detail of a queue is its URL, which SQS calls take."""
     _, partition, service, region, account, resource_part = arn.split(":", 5)
     kind, name = _SERVICES.get(service, service), re.split("[:/]", resource_part)[-1]
-    domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
-    detail = f"https://sqs.{region}.{domain}/{account}/{name}" if kind == "queue" else arn
+    detail = f"https://sqs.{region}.{dns_suffix(partition)}/{account}/{name}" if kind == "queue" else arn
     usd = _PRICES.get(kind)
     return RemainingResource(kind=kind, name=name, detail=detail, usd_per_hour=usd, by_hand=kind not in _REMOVED)
 

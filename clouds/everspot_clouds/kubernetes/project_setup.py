@@ -20,7 +20,7 @@ from everspot_clouds.aws.project_setup import (
     list_zones,
     partition,
 )
-from everspot_clouds.aws.rules import BOOTSTRAP
+from everspot_clouds.aws.rules import BOOTSTRAP, dns_suffix
 from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep, filled, list_offered
 from everspot_clouds.kubernetes.rules import EKS_NAME
 
@@ -173,8 +173,7 @@ def _split(answers: ProjectAnswers) -> tuple[str, str]:
 
 
 def _registry(account: str, region: str) -> str:
-    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    return f"{account}.dkr.ecr.{region}.{suffix}"
+    return f"{account}.dkr.ecr.{region}.{dns_suffix(partition(region))}"
 
 
 STARTER = KubernetesStarter()

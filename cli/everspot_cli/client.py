@@ -110,10 +110,8 @@ class Client:
         with self._clear_errors():
             self._session.refresh()  # a notebook's client outlives changes of the cluster, and of this machine's clock
             if isinstance(job, Mapping):
-                subject, spec = (
-                    _UNNAMED_JOB,
-                    build_spec(Path("job"), dict(job), changes, subject=_UNNAMED_JOB, forced=force),
-                )
+                subject = _UNNAMED_JOB
+                spec = build_spec(Path("job"), dict(job), changes, subject=subject, forced=force)
             else:
                 subject, spec = str(job), read_spec(Path(job), changes, forced=force)
             submission, cautions = submit_spec(

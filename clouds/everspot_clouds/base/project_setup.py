@@ -84,14 +84,11 @@ def filled(answers: ProjectAnswers, texts: Mapping[str, str], **words: str) -> d
 
 
 class CloudStarter(Protocol):
-    """One cloud's part in a new project. `account`: the cloud's word for an account, with its form; `extras`: of the
-    package, for the program's environment; `price_cloud`: whose price lists count; `cluster_component` and
-    `account_component`: names of the components; `names_host`: whether the answer on the account also names the
-    existing cluster that the new one is in."""
+    """One cloud's part in a new project."""
 
     @property
     def account(self) -> str:
-        """The cloud's word for an account, for the question."""
+        """The cloud's word for an account with its form, for the question."""
 
     @property
     def extras(self) -> str:

@@ -127,12 +127,12 @@ def describe_spot(region: str, catalogue: Catalogue, rates: Sequence[Rate], cap:
     type in the cheapest zone, to the most expensive ones. None if nothing is launched on Spot, or no price is known."""
     if cap is None or cap.instances == 0 or Market.SPOT not in cap.markets:
         return None
-    known = {rate: span for rate in rates if (span := catalogue.spot_range(rate.name, region)) is not None}
-    if not known:
+    prices = {rate: span for rate in rates if (span := catalogue.spot_range(rate.name, region)) is not None}
+    if not prices:
         return None
     spans = {
         rate.name: (min(rate.limit, lowest.usd_per_hour), min(rate.limit, highest.usd_per_hour))
-        for rate, (lowest, highest) in known.items()
+        for rate, (lowest, highest) in prices.items()
     }
     low = cap.instances * min(lowest for lowest, _ in spans.values())
     high = cap.instances * max(highest for _, highest in spans.values())
@@ -140,8 +140,8 @@ def describe_spot(region: str, catalogue: Catalogue, rates: Sequence[Rate], cap:
     if cap.usd_per_hour is not None and high > cap.usd_per_hour:
         low, high, limit = min(low, cap.usd_per_hour), cap.usd_per_hour, "maxUsdPerHour; "
     listed = ", ".join(f"{name} {_span(*span, digits=3)}" for name, span in spans.items())
-    unknown = [rate.name for rate in rates if rate not in known]
-    lacking = f"; {', '.join(unknown)} at a price that is not known here" if unknown else ""
+    unpriced = [rate.name for rate in rates if rate not in prices]
+    lacking = f"; {', '.join(unpriced)} at a price that is not known here" if unpriced else ""
     parts = f"{limit}{counted(cap.instances, 'instance')} of {listed}{lacking}"
     return f"elastic, all on Spot: {_span(low, high)} more at the known prices ({parts})"
 

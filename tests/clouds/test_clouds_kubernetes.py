@@ -394,6 +394,15 @@ def test_what_the_local_kubelet_does_not_know_is_refused(place: Place, cloud: Ku
     assert status["state"]["terminated"]["message"] == "container.workingDir"
 
 
+def test_a_node_of_the_local_kubelet_has_its_resources_from_its_creation(place: Place) -> None:
+    version = place.api.get("/api/v1/nodes")["metadata"]["resourceVersion"]
+    name = place.node()
+    changes = place.api.watch("/api/v1/nodes", version, timedelta(seconds=60))
+    created = next(change["object"] for change in changes if change["object"]["metadata"]["name"] == name)
+    assert created["status"]["capacity"]["memory"] == "4Gi"
+    assert created["status"]["allocatable"] == created["status"]["capacity"]
+
+
 def test_doctor_names_missing_rights_and_a_missing_template(place: Place, clock: ManualClock) -> None:
     checks = kubernetes_checks(manifest(), builtin())
     assert [check.verdict for check in checks[:2]] == [Verdict.OK, Verdict.OK]

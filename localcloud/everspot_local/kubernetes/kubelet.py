@@ -92,7 +92,12 @@ class Kubelet:
         self._closed = threading.Event()
 
     def register(self) -> None:
-        """Create the node and its lease, and report the node as ready."""
+        """Create the node and its lease, and report the node as ready.
+
+        The node has its status from its creation, as a kubelet's has (Kubernetes, `kubelet_node_status.go`,
+        `initialNode`). Karpenter reads the memory of a node once, when it registers, and takes what it reads for that
+        of all machines of the type: none, for a node whose status comes later.
+        """
         name = self._node.name
         self._ignoring(
             (409,),
@@ -103,6 +108,7 @@ class Kubelet:
                     "kind": "Node",
                     "metadata": {"name": name, "labels": {**self._node.labels, "kubernetes.io/hostname": name}},
                     "spec": {"providerID": self._node.provider_id, "taints": list(self._node.taints)},
+                    "status": self._status(),
                 },
             ),
         )
@@ -326,7 +332,8 @@ class Kubelet:
         change = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         self._insist(lambda: self._api.patch(f"{_pod_path(pod)}/status", change, STRATEGIC))
 
-    def _beat(self) -> None:
+    def _status(self) -> Document:
+        """Return the node's status: its resources, and that it is ready."""
         ready = {
             "type": "Ready",
             "status": "True",
@@ -335,7 +342,7 @@ class Kubelet:
             "lastHeartbeatTime": _now(),
             "lastTransitionTime": _now(),
         }
-        status = {
+        return {
             "capacity": self._node.capacity,
             "allocatable": self._node.capacity,
             "conditions": [ready],
@@ -349,7 +356,10 @@ class Kubelet:
                 "architecture": "amd64",
             },
         }
-        self._api.patch(f"/api/v1/nodes/{self._node.name}/status", {"status": status}, STRATEGIC)
+
+    def _beat(self) -> None:
+        change = {"status": self._status()}
+        self._api.patch(f"/api/v1/nodes/{self._node.name}/status", change, STRATEGIC)
         self._api.patch(
             f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{self._node.name}",
             {"spec": {"renewTime": _precise_now()}},

@@ -79,6 +79,11 @@ class Dataset(Document):
         return sum(file.size for file in self.files)
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of its files, by digest."""
+        return {file.sha256: file.size for file in self.files}
+
+    @property
     def id(self) -> str:
         """The name of exactly this version in a job: `name@digest`."""
         return f"{self.name}@{self.digest}"
@@ -206,6 +211,14 @@ class Datasets:
         if dataset.name != name or (dataset.digest, actual) != (expected, expected):
             raise DigestMismatch(f"the list of dataset {name}@{expected}", str(expected), actual)
         return dataset
+
+    def present_files(self, dataset: Dataset) -> set[str]:
+        """Return the digests of those files of a dataset that this cluster has, by the lists of its versions of the
+        same name. `take_over` sends the others. It reads one document if exactly this version is here."""
+        wanted = {file.sha256 for file in dataset.files}
+        if self._table.get(f"{dataset.name}/{dataset.digest}") is not None:
+            return wanted
+        return wanted & {file.sha256 for version in self.versions(dataset.name) for file in version.files}
 
     def fetch(self, dataset: Dataset, folder: Path) -> None:
         """Fetch the files that are not in `folder` yet, and check every digest. The folder is created; a fetch that was

@@ -20,6 +20,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import inf
 
+from everspot_core.federation.data_locality import NO_INPUTS, Inputs, describe_inputs
+
 _NEVER = datetime.max.replace(tzinfo=UTC)
 UNKNOWN_LENGTH = timedelta(days=1)
 """The assumed work of a job of unknown length, when the price of a move is compared with the cost of the work. It
@@ -75,7 +77,7 @@ class Forecast:
     - `usd_per_hour`: the lowest price of an hour of its work; it orders clusters whose `usd` is unknown.
     - `dry_since`: since when there has been no capacity for it, or no spot if it waits for spot; None if it is placed,
       or if no instance type there can hold it.
-    - `move_usd`: the price of the move.
+    - `move_usd`: the price of the move. `inputs`: the bytes that the job needs there.
     - `reason`: the reason in words if it is not placed.
     """
 
@@ -86,6 +88,7 @@ class Forecast:
     usd_per_hour: float | None = None
     dry_since: datetime | None = None
     move_usd: float = 0.0
+    inputs: Inputs = NO_INPUTS
     reason: str = ""
     placed: bool = True
     paid: bool = False
@@ -185,7 +188,8 @@ def describe_move(move: Move) -> str:
                 f"{target.cluster}, with the move"
                 + (", on an idle instance that is paid for anyway" if target.paid else "")
             )
-    return f"offer {move.job_id} to {target.cluster}: {because}"
+    sent = describe_inputs(target.inputs, target.move_usd)
+    return f"offer {move.job_id} to {target.cluster}: {because}" + (f"; {sent}" if sent else "")
 
 
 def _without_capacity(

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from everspot_core.capacity.market import Market
+from everspot_core.federation.data_locality import NO_INPUTS, Inputs
 from everspot_core.federation.decision import UNKNOWN_LENGTH, Forecast
 from everspot_core.federation.market import ClusterMarket
+from everspot_core.federation.migration import GIGABYTE
 from everspot_core.federation.standing import choose_idle, on_idle
 from everspot_core.schedule.conditions import not_now
 from everspot_core.schedule.jobs import HOUR, STARVATION_LIMIT, critical, job_outlook, waiting_since
@@ -44,11 +46,12 @@ NO_DEADLINE = timedelta(days=365)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveCost:
     """The move to another cluster: its price, and its duration from the offer until the job is in that cluster's queue
-    with its checkpoint, expected and at most (`upper`)."""
+    with its checkpoint, expected and at most (`upper`). `inputs`: the bytes that the job needs there."""
 
     usd: float
     expected: timedelta
     upper: timedelta
+    inputs: Inputs = NO_INPUTS
 
     @classmethod
     def for_bytes(cls, gigabytes: float, usd_per_gigabyte: float, gigabytes_per_hour: float) -> "MoveCost":
@@ -64,11 +67,18 @@ class MoveCost:
             upper=ANSWER_TIME_UPPER + UPPER_FACTOR * copying,
         )
 
+    @classmethod
+    def for_inputs(cls, inputs: Inputs, usd_per_gigabyte: float, gigabytes_per_hour: float) -> "MoveCost":
+        """Return the move of a job with these inputs, as `for_bytes` does for the bytes that are sent."""
+        move_cost = cls.for_bytes(inputs.sent_bytes / GIGABYTE, usd_per_gigabyte, gigabytes_per_hour)
+        return replace(move_cost, inputs=inputs)
+
     def __add__(self, other: "MoveCost") -> "MoveCost":
-        """Return this move followed by another one."""
+        """Return this move followed by another one, to the cluster that has the job at the end."""
         return MoveCost(
-            usd=self.usd + other.usd, expected=self.expected + other.expected, upper=self.upper + other.upper
-        )
+            usd=self.usd + other.usd, expected=self.expected + other.expected, upper=self.upper + other.upper,
+            inputs=other.inputs,
+        )  # fmt: skip
 
 
 STAYING = MoveCost(usd=0.0, expected=timedelta(0), upper=timedelta(0))
@@ -116,6 +126,7 @@ def forecast_job(
         usd_per_hour=None if hourly is None else hourly * job.nodes,
         dry_since=since,
         move_usd=move_cost.usd,
+        inputs=move_cost.inputs,
         reason=reason,
     )
     idle_berth = choose_idle(job, market.idle, market.promised) if held_pool is None else None

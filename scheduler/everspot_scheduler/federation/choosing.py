@@ -13,10 +13,11 @@ from functools import cached_property
 
 from everspot_core.capacity.catalogue import InstanceType, builtin
 from everspot_core.cluster.peers import Peer, reachable
+from everspot_core.federation.data_locality import NO_INPUTS, Inputs
 from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, Move, decide, needs_no_move
 from everspot_core.federation.forecast import COPIED_PER_HOUR, STAYING, MoveCost, forecast_job, may_move
 from everspot_core.federation.market import ClusterMarket, waited_for
-from everspot_core.federation.migration import GIGABYTE, fruitless_visits
+from everspot_core.federation.migration import fruitless_visits
 from everspot_core.federation.standing import Idle, idle_in, on_standing, standing_home
 from everspot_core.jobs.records import JobState
 from everspot_core.schedule import ClusterView, JobView, PoolKey
@@ -39,8 +40,8 @@ class MoveChooser:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._checkpoint_sizes: dict[str, tuple[datetime, float]] = {}
-        self._data: dict[str, float] = {}
+        self._checkpoint_sizes: dict[str, tuple[datetime, int]] = {}
+        self._data: dict[str, int] = {}
         self._view: ClusterView | None = None
         self._home: _Home | None = None
         self._markets: dict[str, ClusterMarket] = {}
@@ -69,10 +70,10 @@ class MoveChooser:
         if needs_no_move(traveller, here, DEFAULT):
             return None
         places = [n for n in self._markets if n != at and reachable(news[n].peer, *_allowed_targets(job))]
-        forecasts = [self._at(n, job, now, move_cost=self._passage(job, news[n].peer, now)) for n in places]
+        forecasts = [self._at(n, job, now, move_cost=self._passage(job, n, news, home, now)) for n in places]
         others = [candidate for candidate in forecasts if candidate is not None]
         if away is not None:
-            back = self._passage(job, news[at].peer, now) if at in news else STAYING
+            back = self._passage(job, home, news, home, now)
             others.append(_at_home(job, own, back, self._reserved_for(home, job)))
         move = decide(traveller, here, others, DEFAULT, now)
         if move is not None:  # reserve the capacity there, so that the next job does not count on it
@@ -155,17 +156,33 @@ class MoveChooser:
             self._reported_errors[name] = message
             _log.error("peer %s publishes figures of which no decision can be made: %s", name, message)
 
-    def _passage(self, job: JobView, peer: Peer, now: datetime) -> MoveCost:
-        """Return the way to or from a peer. A dataset counts unless the job has been there before."""
-        been = job.record is not None and any(t.cluster == peer.name and t.sent_bytes for t in job.record.trips)
-        gigabytes = self._checkpoint(job, now)
-        if not been:
-            gigabytes += sum(self._dataset(dataset) for dataset in job.submission.datasets)
-        return MoveCost.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)
+    def _passage(self, job: JobView, goal: str, news: Mapping[str, News], home: str, now: datetime) -> MoveCost:
+        """Return the way of a job to another cluster. From one host to the next it leads home, as only home has access
+        to both. Home has the job's data already, so that only the checkpoint is sent there."""
+        away = job.record.away if job.record is not None else None
+        checkpoint, ways = self._checkpoint(job, now), list[MoveCost]()
+        if away is not None and away.cluster in news:
+            ways.append(_way(Inputs(checkpoint_bytes=checkpoint), news[away.cluster].peer))
+        if goal != home:
+            inputs = replace(self._data_there(job, news[goal]), checkpoint_bytes=checkpoint)
+            ways.append(_way(inputs, news[goal].peer))
+        return STAYING if not ways else ways[0] if len(ways) == 1 else ways[0] + ways[1]
 
-    def _checkpoint(self, job: JobView, now: datetime) -> float:
-        """Return the size of the newest checkpoint, GB; the last known size if it cannot be read."""
-        at, size = self._checkpoint_sizes.get(job.job_id, (None, 0.0))
+    def _data_there(self, job: JobView, heard: News) -> Inputs:
+        """Return the data of a job, and how much of it a peer has. A peer of which that is not known has none, unless
+        the job has been there."""
+        ids = tuple(job.submission.datasets)
+        if not ids:
+            return NO_INPUTS
+        if ids in heard.data:
+            return heard.data[ids]
+        size = sum(self._dataset(dataset) for dataset in ids)
+        been = job.record is not None and any(t.cluster == heard.peer.name and t.sent_bytes for t in job.record.trips)
+        return Inputs(data_bytes=size, present_bytes=size if been else 0)
+
+    def _checkpoint(self, job: JobView, now: datetime) -> int:
+        """Return the bytes of the newest checkpoint; the last known size if it cannot be read."""
+        at, size = self._checkpoint_sizes.get(job.job_id, (None, 0))
         if job.epoch == 0 or (at is not None and now - at < CHECKPOINT_SIZE_TTL):
             return size
         try:
@@ -173,17 +190,17 @@ class MoveChooser:
         except StoreError:
             return size
         newest = head.value.checkpoints[:1] if head is not None else []
-        size = sum(part.size for checkpoint in newest for part in checkpoint.parts) / GIGABYTE
+        size = sum(part.size for checkpoint in newest for part in checkpoint.parts)
         self._checkpoint_sizes[job.job_id] = (now, size)
         return size
 
-    def _dataset(self, reference: str) -> float:
+    def _dataset(self, reference: str) -> int:
         if reference not in self._data:
             name, _, digest = reference.partition("@")
             try:
-                self._data[reference] = self._store.datasets.find(name, digest).size / GIGABYTE
+                self._data[reference] = self._store.datasets.find(name, digest).size
             except StoreError:  # it is asked again, and a job without its data goes nowhere
-                return 0.0
+                return 0
         return self._data[reference]
 
 
@@ -267,6 +284,11 @@ def _instance_of_job(job: JobView, view: ClusterView) -> InstanceView | None:
         if holds_job and not (instance.is_gone or instance.ending):
             return instance
     return None
+
+
+def _way(inputs: Inputs, peer: Peer) -> MoveCost:
+    """Return the way between home and a peer, at the price of what is sent between the two."""
+    return MoveCost.for_inputs(inputs, peer.egress_usd_per_gb, COPIED_PER_HOUR)
 
 
 def _traveller(job: JobView, now: datetime) -> MovableJob:

@@ -20,6 +20,7 @@ from everspot_scheduler.actor import Actor
 from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.event_writer import History
 from everspot_scheduler.federation.background_calls import BackgroundCalls
+from everspot_scheduler.federation.data_presence import DataPresence
 from everspot_scheduler.federation.inbound import InboundVisits
 from everspot_scheduler.federation.market_status import MarketStatusWriter
 from everspot_scheduler.federation.offer_expiry import sweep_offers
@@ -75,7 +76,8 @@ class Federation:
     ) -> None:
         """`launched`: the instances that were launched for jobs."""
         self._store, self._actor, self._choose = store, actor, peer_access.chooser
-        self._peers = Peers(declaration, peer_access.opener, store.clock)
+        self._data = DataPresence(store)
+        self._peers = Peers(declaration, peer_access.opener, store.clock, self._data)
         self._markets = MarketStatusWriter(store)
         self._outbound = OutboundMoves(store, self._peers, history, self._peers.home)
         self._inbound = InboundVisits(store, declaration, actor, ledger, launched)
@@ -104,6 +106,8 @@ class Federation:
         self._begin_moves(observation)
         if self._listen.take(now):
             self._background_calls.begin("news of peers", self._poll_peers)
+        if self._data.due() and self._peers.news():
+            self._background_calls.begin("data of peers", self._peers.look_for_data)
         if self._sweep.take(now):
             self._background_calls.begin("old offers", lambda: sweep_offers(self._store, self._peers))
         if away and self._steps.take(now):
@@ -115,7 +119,8 @@ class Federation:
 
     def choose(self, view: ClusterView, actions: Collection[object]) -> None:
         """Decide, after a plan, which jobs move. `actions`: the plan's. A job that the plan has just given an instance
-        still waits in `view`, and stays."""
+        still waits in `view`, and stays. A job with datasets waits until the peers were asked which of them they
+        have."""
         news = self._peers.news()
         if not news or view.draining:
             return
@@ -124,10 +129,14 @@ class Federation:
         now = self._store.clock.now()
         begun = {name: move for name, move in self._moves.items() if self._stopping(view, name)}
         self._moves = {}
+        movable = {job.job_id: tuple(job.submission.datasets) for job in view.jobs if _is_movable(job)}
+        self._data.want(movable.values())
         for job in view.jobs:
             if job.job_id in begun:
                 self._moves[job.job_id] = begun[job.job_id]
-            elif not job.cancel and job.job_id not in withheld and _is_movable(job):
+            elif job.cancel or job.job_id in withheld or job.job_id not in movable:
+                continue
+            elif self._data.is_known(movable[job.job_id]):
                 move = self._chosen(job, view, news, now)
                 if move is not None and job.state is JobState.AWAY:
                     self._back[job.job_id] = describe_move(move)

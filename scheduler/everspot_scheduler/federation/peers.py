@@ -2,16 +2,18 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.cluster.peers import Peer
 from everspot_core.documents import format_duration
+from everspot_core.federation.data_locality import Inputs
 from everspot_core.federation.liveness import Liveness, update_liveness
 from everspot_store import FleetState, PeerSight, Store, StoreMissing, StoreUnavailable
 
+from everspot_scheduler.federation.data_presence import DataPresence, DatasetIds
 from everspot_scheduler.manifest_watch import ManifestWatch
 
 _log = logging.getLogger(__name__)
@@ -32,6 +34,7 @@ class News:
         sight: the same for people.
         error: why it gets no jobs: nothing newer could be read, or it is not the declared cluster; empty: it may get
             some.
+        data: the bytes of jobs' datasets, and how many of them are there, by the datasets of a job.
     """
 
     peer: Peer
@@ -41,13 +44,14 @@ class News:
     heard: Liveness | None
     sight: PeerSight
     error: str = ""
+    data: Mapping[DatasetIds, Inputs] = field(default_factory=dict)
 
 
 class Peers:
     """The peers that the manifest names. Thread-safe, because each method reads or replaces whole values."""
 
-    def __init__(self, declaration: ManifestWatch, opener: Opener, clock: Clock) -> None:
-        self._declaration, self._opener, self._clock = declaration, opener, clock
+    def __init__(self, declaration: ManifestWatch, opener: Opener, clock: Clock, data: DataPresence) -> None:
+        self._declaration, self._opener, self._clock, self._data = declaration, opener, clock, data
         self._stores: dict[Peer, Store] = {}
         self._news: Mapping[str, News] = {}
 
@@ -74,11 +78,20 @@ class Peers:
     def news(self) -> Mapping[str, News]:
         """Return the last news of the peers that are declared now, by name."""
         news = self._news
-        return {peer.name: news[peer.name] for peer in self.all if peer.name in news}
+        known = [peer.name for peer in self.all if peer.name in news]
+        return {name: replace(news[name], data=self._data.at(name)) for name in known}
 
     def listen(self) -> None:
         """Read the published documents of the peers. A peer that cannot be read keeps its last news, with the error."""
         self._news = {peer.name: self._heard(peer) for peer in self.all}
+
+    def look_for_data(self) -> None:
+        """Ask the peers that get jobs which files of jobs' datasets they have.
+
+        Raises:
+            StoreError: if the own store failed.
+        """
+        self._data.look({name: self.store(news.peer) for name, news in self.news().items() if not news.error})
 
     def sights(self) -> list[PeerSight]:
         """Return the peers that are declared now, as they were last seen."""

@@ -10,7 +10,8 @@ from everspot_clouds.base import PlacementScore
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.cluster.manifest import FleetOffer, Manifest
 from everspot_core.costs.ledger import EndRecord, LaunchRecord
-from everspot_core.jobs.records import Market
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import JobRecord, JobState, Market
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 from everspot_store import SystemClock
@@ -176,3 +177,30 @@ def test_a_cloud_that_cannot_be_asked_hides_no_candidate(cluster, spec_file, mon
     assert answer.code == 0, answer.err
     assert "spot prices could not be read from aws: Could not connect to the endpoint" in answer.out
     assert "~0.0" in answer.out
+
+
+def test_a_dry_run_counts_the_egress_of_the_data_to_another_region(cluster, scored, spec_file, tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "all.bin").write_bytes(b"x" * 1_000_000)
+    assert cluster.run("data", "put", str(tmp_path / "images"), "images").code == 0
+    job = str(spec_file(JOB + "datasets: [images]\n"))
+    regions = ("--region", "eu-west-1", "--region", "us-east1", "--region", REGION)
+    answer = cluster.run("--json", "submit", job, "--dry-run", *regions).json
+    assert answer["data"] == {"bytes": 1_000_000, "region": REGION, "output_bytes": 0, "egress_usd": 0.0}
+    egress = {c["region"]: c["egress_usd"] for c in answer["candidates"]}
+    assert egress[REGION] == 0 and egress["eu-west-1"] == pytest.approx(0.02 * 0.001)
+    text = " ".join(cluster.run("submit", job, "--dry-run", *regions).out.split())
+    assert f"Data: 1 MB in the cluster's own bucket in {REGION}, which costs no egress." in text
+    assert "Sending it to eu-west-1 costs less than $0.01 once, beside the prices above." in text
+    assert cluster.run("--json", "submit", str(spec_file(JOB)), "--dry-run").json["data"]["bytes"] == 0
+
+
+def test_a_stage_counts_the_outputs_that_it_gets(cluster, spec_file):
+    earlier = JobSubmission(job_id="prepare-00000001", spec=JobSpec(name="prepare", recipe="image-classification"),
+                            submitted_at=cluster.clock.now())  # fmt: skip
+    cluster.store.submit(earlier)
+    ended = JobRecord(job_id=earlier.job_id, state=JobState.SUCCEEDED, changed_at=cluster.clock.now())
+    cluster.store.records.create(earlier.job_id, ended)
+    cluster.store.outputs(earlier.job_id).put(1, "table.csv", b"x" * 5000)
+    answer = cluster.run("--json", "submit", str(spec_file(JOB + "after: [prepare]\n")), "--dry-run").json
+    assert (answer["data"]["output_bytes"], answer["data"]["bytes"]) == (5000, 5000)

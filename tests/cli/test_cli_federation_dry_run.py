@@ -92,3 +92,45 @@ def test_a_dry_run_takes_the_schedulers_note_of_a_peer_that_this_user_cannot_rea
     world.store.write_manifest(world.store.manifest().model_copy(update={"federation": (unreadable_peer,)}))
     _, peer_row = dry_run(world, tmp_path, expected_duration="10h")("--json").json["clusters"]
     assert peer_row["problem"] is None and peer_row["usd_per_hour"] == 0.02
+
+
+def images(folder, *names):
+    for name in names:
+        (folder / f"{name}.bin").write_bytes(name.encode() * 1_000_000)
+    return folder
+
+
+def test_a_dry_run_counts_only_the_data_that_a_peer_lacks(world, peer, tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    assert world.run("data", "put", str(images(folder, "a")), "images").code == 0
+    peer.datasets.take_over(world.store.datasets.find("images"), world.store.datasets)
+    assert world.run("data", "put", str(images(folder, "b", "c")), "images").code == 0
+    for store in (world.store, peer):
+        publish(store, 0.1)
+    note(world, "")
+    run = dry_run(world, tmp_path, expected_duration="10h", datasets="[images]", stream="[images]")
+    answer = run("--json").json
+    home, row = answer["clusters"]
+    assert (row["sent_bytes"], row["present_bytes"]) == (2_000_000, 1_000_000)
+    assert row["egress_usd"] == pytest.approx(0.09 * 0.002) and home["egress_usd"] == 0
+    assert row["expected_usd"] > home["expected_usd"], "the same prices, and the way there"
+    assert answer["data"] == {"bytes": 3_000_000, "region": "us-east-1", "output_bytes": 0, "egress_usd": 0.0}
+    shown = " ".join(run().out.split())
+    assert "there: 2 MB are sent there for less than $0.01; 1 MB of its data are there already" in shown
+    assert "Data: 3 MB in the cluster's own bucket in us-east-1, which costs no egress." in shown
+
+
+def test_all_data_counts_for_a_peer_that_this_user_cannot_read(world, peer, tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    assert world.run("data", "put", str(images(folder, "a")), "images").code == 0
+    publish(peer, 0.02)
+    world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet.read()))
+    note(world, "")
+    unreadable_peer = world.store.manifest().federation[0].model_copy(update={"control_url": "file:///nowhere/at/all"})
+    world.store.write_manifest(world.store.manifest().model_copy(update={"federation": (unreadable_peer,)}))
+    run = dry_run(world, tmp_path, expected_duration="10h", datasets="[images]")
+    _, row = run("--json").json["clusters"]
+    assert (row["sent_bytes"], row["present_bytes"]) == (1_000_000, None)
+    assert "cannot be read, so all of it counts" in " ".join(run().out.split())

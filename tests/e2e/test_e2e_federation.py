@@ -20,6 +20,8 @@ from everspot_core.jobs.visit_records import Origin, TripEnd, visit_id
 pytestmark = pytest.mark.timeout(1800)
 HOME = "home"
 EVERY, STEPS = 20, 240
+DATA = 3_000_000
+"""Bytes of the dataset."""
 
 
 class Home(GoogleLive):
@@ -51,15 +53,17 @@ def home(abroad: Abroad, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
             yield home
 
 
-def toy(home: GoogleLive) -> str:
-    """A job of two hundred steps and more, which checkpoints now and then and may run on both clouds."""
+def toy(home: GoogleLive, name: str = "moves") -> str:
+    """A job of two hundred steps and more, which checkpoints now and then, reads a dataset and may run on both
+    clouds."""
     env = {
         "TOY_STEPS": str(STEPS), "TOY_STEP_SECONDS": str(1 / SCALE), "TOY_EVERY": str(EVERY),
-        "TOY_TRACE": str(home.folder / "moves.jsonl"),
+        "TOY_TRACE": str(home.folder / f"{name}.jsonl"),
     }  # fmt: skip
-    words = {"name": "moves", "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "env": env}
-    spec = JobSpec.model_validate({**words, "clouds": ["aws", "gcp"], "priority": "critical"})
-    job = JobSubmission(job_id="moves", spec=spec, submitted_at=home.clock.now())
+    words = {"name": name, "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "env": env}
+    spec = JobSpec.model_validate({**words, "clouds": ["aws", "gcp"], "priority": "critical", "datasets": ["images"]})
+    data = [home.store.datasets.find("images").id]
+    job = JobSubmission(job_id=name, spec=spec, submitted_at=home.clock.now(), datasets=data)
     return home.store.submit(job, PROGRAMS / "toy").job_id
 
 
@@ -72,6 +76,10 @@ def first_visit_id(home: GoogleLive) -> str:
 def test_in_a_drought_a_job_moves_to_the_other_cloud_with_its_checkpoint_and_ends_there(
     home: GoogleLive, abroad: Abroad
 ) -> None:
+    images = home.folder / "images"
+    images.mkdir()
+    (images / "all.bin").write_bytes(b"x" * DATA)
+    everspot("data", "put", str(images), "images")
     job = toy(home)
     first = home.until(lambda: home.trains(job, steps=EVERY + 1))
     for market in ("spot", "on-demand"):
@@ -81,7 +89,7 @@ def test_in_a_drought_a_job_moves_to_the_other_cloud_with_its_checkpoint_and_end
     record = home.store.records.get(job).value
     (trip,) = record.trips
     assert (trip.cluster, trip.visit, trip.end) == (abroad.name, first_visit_id(home), TripEnd.ENDED)
-    assert record.progress.step == STEPS and trip.sent_bytes > 0 and trip.brought_bytes > 0
+    assert record.progress.step == STEPS and trip.sent_bytes > DATA and trip.brought_bytes > 0
     steps = [json.loads(line)["step"] for line in (home.folder / "moves.jsonl").read_text().splitlines()]
     assert sorted(set(steps)) == list(range(STEPS)), "no step is missing"
     again = next((n for n in range(1, len(steps)) if steps[n] <= steps[n - 1]), None)  # None: it had just saved
@@ -120,3 +128,19 @@ def test_a_dry_run_prices_both_clouds_by_what_their_schedulers_publish(home: Goo
     for row in (here, host):  # ten hours of work and a changeover, at the prices of the local market
         assert 10 * row["usd_per_hour"] < row["expected_usd"] and row["usd_per_hour"] > 0
     assert host["capacity_now"] and host["prices_at"] is not None
+
+
+def test_the_data_that_a_visit_has_taken_along_is_not_sent_or_counted_again(home: GoogleLive, abroad: Abroad) -> None:
+    """Home is still without capacity. The next job with the same dataset is priced, and moves, without it."""
+    file = home.folder / "again.yaml"
+    words = {"name": "again", "entrypoint": ["toy_train.py"], "code": str(PROGRAMS / "toy"), "datasets": ["images"]}
+    file.write_text(json.dumps(words | {"expected_duration": "10h", "clouds": ["aws", "gcp"]}))
+    _, host = json.loads(everspot("submit", str(file), "--dry-run", "--json"))["clusters"]
+    assert (host["present_bytes"], host["sent_bytes"], host["egress_usd"]) == (DATA, 0, 0)
+    job = toy(home, "again")
+    home.until(lambda: (doc := home.store.records.get(job)) and doc.value.state is JobState.AWAY)
+    away = home.until(lambda: (away := home.store.records.get(job).value.away) and away.sent_at and away)
+    assert away.cluster == abroad.name and away.why.endswith("; nothing is sent: all 3 MB of its data are there")
+    assert 0 < away.sent_bytes < DATA, "its code alone"
+    everspot("cancel", job)
+    assert home.until(lambda: home.ended(job)) is JobState.CANCELLED

@@ -55,5 +55,9 @@ def describe_inputs(inputs: Inputs, usd: float) -> str:
     if not inputs.sent_bytes:
         return f"nothing is sent: all {size(inputs.present_bytes)} of its data are there"
     there = f"; {size(inputs.present_bytes)} of its data are there already" if inputs.present_bytes else ""
-    price = "less than $0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
-    return f"{size(inputs.sent_bytes)} are sent there for {price}{there}"
+    return f"{size(inputs.sent_bytes)} are sent there for {describe_price(usd)}{there}"
+
+
+def describe_price(usd: float) -> str:
+    """Return the price of sending something. What costs a little does not look free."""
+    return "less than $0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"

@@ -15,6 +15,7 @@ from everspot_core.schedule.provisioning.feasibility import Feasibility
 from everspot_cli.commands.submit.checks import run_checks
 from everspot_cli.commands.submit.context import SubmissionContext
 from everspot_cli.commands.submit.deadline import deadline_row, sentence, warn
+from everspot_cli.commands.submit.job_data import JobData, read_data
 from everspot_cli.commands.submit.notice_fit import fit_notice
 from everspot_cli.commands.submit.other_clusters import elsewhere, print_elsewhere
 from everspot_cli.commands.submit.pool_outlook import PoolFacts, as_json, is_estimate, outlook, priced_now
@@ -44,12 +45,14 @@ def dry_run(
         context = replace(context, regions=regions)
     spec, catalogue, verdict = submission.spec, context.catalogue, context.feasibility
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
-    abroad = elsewhere(session, submission) if context.cluster is not None else []
+    data = read_data(session, submission) if context.cluster is not None else None
+    abroad = elsewhere(session, submission, data) if data is not None else []
     warnings, refused = run_checks(context)
     fit = fit_notice(context)
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"),
-                        "candidates": [_row(c, alive, today, look) for c in context.candidates],
+                        "candidates": [_row(c, alive, today, look, data) for c in context.candidates],
+                        "data": data.row() if data is not None else None,
                         "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
                         "clusters": abroad, "deadline": deadline_row(verdict), "checkpoint": fit.row,
                         "warnings": warnings})  # fmt: skip
@@ -61,6 +64,8 @@ def dry_run(
         raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
     if not session.json:
         _print_candidates(session, spec, context.candidates, alive, today, look)
+        for note in data.notes(c.region for c in context.candidates) if data is not None else ():
+            session.console.print(note, style="dim", soft_wrap=True)
         print_elsewhere(session, submission, abroad)
         warn(session, warnings)
         if fit.note:
@@ -92,7 +97,7 @@ def _fits(catalogue: Catalogue, name: str, spec: JobSpec) -> bool:
     return name in catalogue.types and not misfits(catalogue.types[name], spec.resources)
 
 
-def _row(candidate: Candidate, alive: set[str], today: date, look: PoolFacts) -> dict[str, Any]:
+def _row(candidate: Candidate, alive: set[str], today: date, look: PoolFacts, data: JobData | None) -> dict[str, Any]:
     kind, low_high, listed = candidate.instance_type, candidate.spot, candidate.on_demand
     dated = listed or (low_high[0] if low_high else None)
     return {
@@ -104,6 +109,7 @@ def _row(candidate: Candidate, alive: set[str], today: date, look: PoolFacts) ->
         "expected_spot_usd": list(candidate.spot_cost) if candidate.spot_cost else None,
         "expected_on_demand_usd": candidate.on_demand_cost,
         "in_cluster": kind.name in alive,
+        "egress_usd": data.usd_to(candidate.region) if data is not None else None,
         "price_as_of": str(dated.as_of) if dated and dated.as_of else None,
         "price_age": dated.age(today) if dated else None,
         "price_source": dated.source if dated else None,

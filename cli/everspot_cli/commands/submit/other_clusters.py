@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.cluster.peers import Peer, reachable
 from everspot_core.documents import format_duration
+from everspot_core.federation.data_locality import Inputs, describe_inputs
 from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.job import JobSubmission
 from everspot_store import FleetState, PeerMarket, Store, StoreError
 from rich.padding import Padding
 from rich.text import Text
 
+from everspot_cli.commands.submit.job_data import JobData
 from everspot_cli.errors import CliError
-from everspot_cli.job_inputs import pin
 from everspot_cli.job_view import plain_view
 from everspot_cli.peers import peer_rows
 from everspot_cli.session import Session, run_in_parallel
@@ -24,21 +25,21 @@ from everspot_cli.tables import empty_table, relative_time
 if TYPE_CHECKING:
     from everspot_core.federation.forecast import MoveCost
 
-_GIGABYTE = 1e9
 _PAID = "an instance of its standing fleet is idle, and paid for anyway: only the way counts"
 
 
-def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any]]:
+def elsewhere(session: Session, submission: JobSubmission, data: JobData) -> list[dict[str, Any]]:
     """Return a row for the cluster itself and for each peer that the job may visit. Empty for a job that stays.
 
     The rows follow the pools that the schedulers have noted. The dollars are the schedulers' own estimate: for the
     whole job, with the changeover there, the expected spells of spot, and the transfer. A job that has not begun
-    sends no checkpoint.
+    sends no checkpoint, and of its data only what the peer lacks. A peer that this user cannot read counts as one
+    that has nothing.
 
     Raises:
         StoreError: if the cluster's own store failed.
     """
-    from everspot_core.federation.forecast import COPIED_PER_HOUR, STAYING, MoveCost  # numpy, which others do without
+    from everspot_core.federation.forecast import STAYING  # numpy, which others do without
 
     spec = submission.spec
     peers = [peer for peer in session.manifest.federation if reachable(peer, spec.clouds, spec.clusters)]
@@ -46,16 +47,32 @@ def elsewhere(session: Session, submission: JobSubmission) -> list[dict[str, Any
         return []
     problems = {row["name"]: row["problem"] for row in peer_rows(session)}
     noted = {name: doc.value for name, doc in session.store.notes.peers.scan().items()}
-    gigabytes = _gigabytes(session, submission)
+    rest = Inputs(data_bytes=data.datasets_bytes)
     home = Peer(name=session.manifest.cluster, cloud=session.manifest.cloud, control_url=session.store_url)
     price = partial(_row, session, submission)
     rows = [price(home, STAYING, lambda: _read_published(session.store), None)]
-    calls = [
-        partial(price, peer, way, partial(_market, session, peer, noted.get(peer.name)), problems[peer.name])
-        for peer in peers
-        for way in [MoveCost.for_bytes(gigabytes, peer.egress_usd_per_gb, COPIED_PER_HOUR)]
-    ]
-    return rows + run_in_parallel(*calls)
+
+    def price_peer(peer: Peer) -> dict[str, Any]:
+        there = _data_there(session, data, peer)
+        way = _way(there or rest, peer)
+        row = price(peer, way, partial(_market, session, peer, noted.get(peer.name)), problems[peer.name])
+        return row | {"present_bytes": there.present_bytes if there is not None else None}
+
+    return rows + run_in_parallel(*(partial(price_peer, peer) for peer in peers))
+
+
+def _way(inputs: Inputs, peer: Peer) -> "MoveCost":
+    from everspot_core.federation.forecast import COPIED_PER_HOUR, MoveCost
+
+    return MoveCost.for_inputs(inputs, peer.egress_usd_per_gb, COPIED_PER_HOUR)
+
+
+def _data_there(session: Session, data: JobData, peer: Peer) -> Inputs | None:
+    """Return how much of the job's data a peer has; None if this user cannot read that."""
+    try:
+        return data.at(session.peer_store(peer))
+    except (StoreError, CliError):
+        return None
 
 
 def able_peers(session: Session, submission: JobSubmission) -> list[str]:
@@ -139,20 +156,11 @@ def _figures(
         "problem": problem,
         **(forecast or nothing),
         "egress_usd": way.usd,
+        "sent_bytes": way.inputs.sent_bytes,
+        "present_bytes": 0,
         "way_seconds": way.expected.total_seconds(),
         "prices_at": fleet.updated_at if fleet is not None else None,
     }
-
-
-def _gigabytes(session: Session, submission: JobSubmission) -> float:
-    """Return the size of the datasets, which are sent with the job. Another check names missing datasets."""
-    datasets = submission.datasets or [
-        dataset
-        for reference in (*submission.spec.datasets, *filter(None, [submission.spec.image]))
-        if (dataset := pin(session, reference))
-    ]
-    parts = [name.partition("@") for name in datasets]
-    return sum(session.store.datasets.find(name, digest).size for name, _, digest in parts) / _GIGABYTE
 
 
 def print_elsewhere(session: Session, submission: JobSubmission, rows: Sequence[dict[str, Any]]) -> None:
@@ -174,6 +182,16 @@ def print_elsewhere(session: Session, submission: JobSubmission, rows: Sequence[
         notes.append("Without expected_duration nobody knows what the job costs as a whole.")
     notes.append("Later moves also send the newest checkpoint, whose size nobody knows yet.")
     notes += [f"{row['cluster']}: {words}" for row in rows if (words := row["problem"] or row["why"])]
+    notes += [f"{row['cluster']}: {words}" for row in rows[1:] if (words := _describe_data(row))]
     session.console.print()
     session.console.print(table)
     session.console.print(Padding(Text("\n".join(notes), style="dim"), 0))
+
+
+def _describe_data(row: dict[str, Any]) -> str:
+    """Return what a move to a cluster sends. Empty for a job without data."""
+    present = row["present_bytes"]
+    inputs = Inputs(data_bytes=row["sent_bytes"] + (present or 0), present_bytes=present or 0)
+    sent = describe_inputs(inputs, row["egress_usd"])
+    unknown = " (which of its data are there cannot be read, so all of it counts)"
+    return sent + (unknown if sent and present is None else "")

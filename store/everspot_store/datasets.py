@@ -215,10 +215,10 @@ class Datasets:
     def present_files(self, dataset: Dataset) -> set[str]:
         """Return the digests of those files of a dataset that this cluster has, by the lists of its versions of the
         same name. `take_over` sends the others. It reads one document if exactly this version is here."""
-        wanted = {file.sha256 for file in dataset.files}
+        digests = {file.sha256 for file in dataset.files}
         if self._table.get(f"{dataset.name}/{dataset.digest}") is not None:
-            return wanted
-        return wanted & {file.sha256 for version in self.versions(dataset.name) for file in version.files}
+            return digests
+        return digests & {file.sha256 for version in self.versions(dataset.name) for file in version.files}
 
     def fetch(self, dataset: Dataset, folder: Path) -> None:
         """Fetch the files that are not in `folder` yet, and check every digest. The folder is created; a fetch that was

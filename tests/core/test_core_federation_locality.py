@@ -39,12 +39,12 @@ def test_a_cluster_with_one_file_more_never_gets_more_bytes(needed, present, mor
 
 @given(inputs, st.floats(0, 1), st.floats(1, 1000))
 def test_the_price_and_the_time_of_a_move_follow_the_bytes_that_are_sent(needed, price, speed):
-    there = MoveCost.for_inputs(needed, price, speed)
-    assert there.usd == pytest.approx(needed.sent_bytes / GB * price)
-    assert there.usd >= 0 and timedelta(0) < there.expected <= there.upper
+    way = MoveCost.for_inputs(needed, price, speed)
+    assert way.usd == pytest.approx(needed.sent_bytes / GB * price)
+    assert way.usd >= 0 and timedelta(0) < way.expected <= way.upper
     nothing = MoveCost.for_inputs(Inputs(), price, speed)
-    both = there + nothing
-    assert both.usd == there.usd and both.inputs == nothing.inputs
+    longer = way + nothing
+    assert longer.usd == way.usd and longer.inputs == nothing.inputs
 
 
 def at(name: str, work: float, move_cost: MoveCost) -> Forecast:
@@ -61,18 +61,18 @@ ways = inputs.map(lambda needed: MoveCost.for_inputs(needed, 0.09, 200))
 
 
 @given(st.floats(0.1, 1000), ways, ways)
-def test_of_two_clusters_with_the_same_prices_the_one_that_lacks_fewer_bytes_gets_the_job(work, one, other):
-    move = decide(JOB, DRY, [at("one", work, one), at("other", work, other)], DEFAULT, NOW)
+def test_of_two_clusters_with_the_same_prices_the_one_that_lacks_fewer_bytes_gets_the_job(work, first, second):
+    move = decide(JOB, DRY, [at("first", work, first), at("second", work, second)], DEFAULT, NOW)
     assert move is not None and move.reason is MoveWhy.NO_CAPACITY
-    assert move.target.usd == min(work + one.usd, work + other.usd)
+    assert move.target.usd == min(work + first.usd, work + second.usd)
 
 
 @given(st.floats(0, 1000), st.floats(0, 1000), ways)
-def test_a_job_never_moves_to_save_less_than_its_data_costs_to_send(here, there, way):
+def test_a_job_never_moves_to_save_less_than_its_data_costs_to_send(home_usd, peer_usd, way):
     running = replace(JOB, has_instance=True)
-    home = Forecast(cluster="home", feasible=True, usd=here, done_by=None)
-    move = decide(running, home, [at("peer", there, way)], DEFAULT, NOW)
-    assert move is None or here - there - way.usd > DEFAULT.saving_factor * way.usd
+    home = Forecast(cluster="home", feasible=True, usd=home_usd, done_by=None)
+    move = decide(running, home, [at("peer", peer_usd, way)], DEFAULT, NOW)
+    assert move is None or home_usd - peer_usd - way.usd > DEFAULT.saving_factor * way.usd
 
 
 @pytest.mark.parametrize(

@@ -157,12 +157,12 @@ def test_the_way_home_carries_no_data_and_the_way_to_a_third_cluster_leads_home(
 def test_what_a_peer_has_is_asked_once_in_five_minutes_and_forgotten_with_the_job(
     three: Triangle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = list[str]()
+    questions = list[str]()
     datasets = three.stores["a"].datasets
     present_files = datasets.present_files
 
     def counted(dataset: Dataset) -> set[str]:
-        asked.append(dataset.name)
+        questions.append(dataset.name)
         return present_files(dataset)
 
     monkeypatch.setattr(datasets, "present_files", counted)
@@ -171,7 +171,7 @@ def test_what_a_peer_has_is_asked_once_in_five_minutes_and_forgotten_with_the_jo
     images = three.dataset("images", {"one": b"1" * MB})
     three.submit(images, expected_duration="1h", priority="normal")
     three.live(timedelta(minutes=12))
-    assert len(asked) == 3
+    assert len(questions) == 3
     three.home.store.cancels.create("j", Request(at=three.clock.now(), by="a user"))
     three.live(timedelta(minutes=12))
-    assert len(asked) <= 4
+    assert len(questions) <= 4

@@ -36,12 +36,12 @@ class DataPresence:
 
     def want(self, datasets: Iterable[DatasetIds]) -> None:
         """Set the datasets of the jobs that may move. Answers about others are forgotten."""
-        now, wanted = self._store.clock.monotonic(), {ids for ids in datasets if ids}
+        now, needed = self._store.clock.monotonic(), {ids for ids in datasets if ids}
         with self._lock:
-            self._wanted_since = {ids: self._wanted_since.get(ids, now) for ids in wanted}
-            self._asked_at = {ids: at for ids, at in self._asked_at.items() if ids in wanted}
+            self._wanted_since = {ids: self._wanted_since.get(ids, now) for ids in needed}
+            self._asked_at = {ids: at for ids, at in self._asked_at.items() if ids in needed}
             self._inputs = {
-                peer: {ids: inputs for ids, inputs in answers.items() if ids in wanted}
+                peer: {ids: inputs for ids, inputs in answers.items() if ids in needed}
                 for peer, answers in self._inputs.items()
             }
 
@@ -70,7 +70,7 @@ class DataPresence:
             own = self._find(ids)
             for peer, host in hosts.items():
                 if own is not None:
-                    self._ask(peer, host, ids, own)
+                    self._query(peer, host, ids, own)
             with self._lock:
                 if ids in self._wanted_since:
                     self._asked_at[ids] = now
@@ -91,7 +91,7 @@ class DataPresence:
         except DatasetMissing:
             return None
 
-    def _ask(self, peer: str, host: Store, ids: DatasetIds, own: list[Dataset]) -> None:
+    def _query(self, peer: str, host: Store, ids: DatasetIds, own: list[Dataset]) -> None:
         try:
             present = set[str]().union(*(host.datasets.present_files(dataset) for dataset in own))
         except (StoreError, OSError) as error:

@@ -78,8 +78,8 @@ class Peers:
     def news(self) -> Mapping[str, News]:
         """Return the last news of the peers that are declared now, by name."""
         news = self._news
-        known = [peer.name for peer in self.all if peer.name in news]
-        return {name: replace(news[name], data=self._data.at(name)) for name in known}
+        names = [peer.name for peer in self.all if peer.name in news]
+        return {name: replace(news[name], data=self._data.at(name)) for name in names}
 
     def listen(self) -> None:
         """Read the published documents of the peers. A peer that cannot be read keeps its last news, with the error."""

@@ -47,16 +47,16 @@ def elsewhere(session: Session, submission: JobSubmission, data: JobData) -> lis
         return []
     problems = {row["name"]: row["problem"] for row in peer_rows(session)}
     noted = {name: doc.value for name, doc in session.store.notes.peers.scan().items()}
-    rest = Inputs(data_bytes=data.datasets_bytes)
+    all_missing = Inputs(data_bytes=data.datasets_bytes)
     home = Peer(name=session.manifest.cluster, cloud=session.manifest.cloud, control_url=session.store_url)
     price = partial(_row, session, submission)
     rows = [price(home, STAYING, lambda: _read_published(session.store), None)]
 
     def price_peer(peer: Peer) -> dict[str, Any]:
-        there = _data_there(session, data, peer)
-        way = _way(there or rest, peer)
+        inputs = _data_there(session, data, peer)
+        way = _way(inputs or all_missing, peer)
         row = price(peer, way, partial(_market, session, peer, noted.get(peer.name)), problems[peer.name])
-        return row | {"present_bytes": there.present_bytes if there is not None else None}
+        return row | {"present_bytes": inputs.present_bytes if inputs is not None else None}
 
     return rows + run_in_parallel(*(partial(price_peer, peer) for peer in peers))
 

@@ -92,6 +92,7 @@ def _inside_plan(stack: str, settings: Mapping[str, Any], regions: Mapping[str, 
         host_cluster=str(settings["eksCluster"]),
         namespace=str(settings.get("namespace") or cluster),
         context=str(settings.get("context") or ""),
+        datasets_claim=str(settings.get("datasetsClaim") or ""),
     )
 
 

@@ -14,7 +14,7 @@ from everspot_clouds.base import Check, Verdict
 from everspot_clouds.kubernetes import preflight
 from everspot_clouds.kubernetes.checks import kubernetes_checks
 from everspot_clouds.kubernetes.client import KubernetesClient
-from everspot_clouds.kubernetes.requirements import POD_IDENTITY, pull_checks, requirement_checks
+from everspot_clouds.kubernetes.requirements import POD_IDENTITY, claim_checks, pull_checks, requirement_checks
 from everspot_clouds.preflight_plan import read_plan
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.cluster.preflight import PreflightPlan
@@ -23,7 +23,7 @@ from everspot_local.kubernetes.control_plane import ControlPlane
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options
 from everspot_store import SystemClock
-from kubernetes_place import DEFINITIONS, MISSING, PROGRAM, Place, eventually
+from kubernetes_place import DEFINITIONS, MISSING, PROGRAM, ZONE, Place, eventually
 from test_clouds_kubernetes import manifest
 
 needs_plane = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
@@ -146,6 +146,82 @@ def test_doctor_asks_for_the_nodes_and_says_what_a_scheduler_may_not_see(equippe
         "pod identity": Verdict.SKIP, "node pool": Verdict.SKIP,
     }  # fmt: skip
     assert all("you may not see it" in check.detail for check in checks if check.verdict is Verdict.SKIP)
+
+
+def create_claim(place: Place, namespace: str, mode: str, phase: str) -> None:
+    """Create a claim of a volume as the controller that binds volumes leaves it."""
+    claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+    spec = {"accessModes": [mode], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}}
+    place.api.create(claims, {"metadata": {"name": "flowers"}, "spec": spec})
+    place.api.patch(f"{claims}/flowers/status", {"status": {"phase": phase}})
+
+
+CLAIM_CASES = pytest.mark.parametrize(
+    ("mode", "phase", "verdict", "words"),
+    [
+        (None, "", Verdict.FAIL, "has no PersistentVolumeClaim flowers"),
+        ("ReadOnlyMany", "Bound", Verdict.OK, "the claim flowers is bound, ReadOnlyMany"),
+        ("ReadWriteMany", "Bound", Verdict.OK, "the claim flowers is bound, ReadWriteMany"),
+        ("ReadWriteOnce", "Bound", Verdict.FAIL, "the claim flowers is ReadWriteOnce: a second agent's pod waits"),
+        ("ReadWriteMany", "Pending", Verdict.WARN, "the claim flowers is Pending"),
+        ("ReadWriteMany", "Lost", Verdict.FAIL, "the claim flowers is Lost"),
+    ],
+)
+
+
+@needs_plane
+@CLAIM_CASES
+def test_a_claim_with_datasets_has_to_be_bound_and_for_many_nodes(
+    place: Place, mode: str | None, phase: str, verdict: Verdict, words: str
+) -> None:
+    if mode is not None:
+        create_claim(place, place.name, mode, phase)
+    (check,) = claim_checks(place.client(), "flowers")
+    assert (check.name, check.group, check.verdict) == ("datasets claim", "user", verdict)
+    assert words in check.detail
+    assert bool(check.fix) is (verdict is not Verdict.OK)
+
+
+@needs_plane
+def test_doctor_checks_the_claim_that_the_agents_template_mounts(deployer: Place) -> None:
+    declared = manifest(elastic=manifest().elastic.model_copy(update={"places": {ZONE: deployer.name}}))
+    template = f"/api/v1/namespaces/{deployer.name}/podtemplates/train-1"
+    volume = {"name": "datasets", "persistentVolumeClaim": {"claimName": "flowers", "readOnly": True}}
+    assert "datasets claim" not in verdicts(kubernetes_checks(declared, builtin()))
+    deployer.api.patch(template, {"template": {"spec": {"volumes": [volume]}}})
+    assert verdicts(kubernetes_checks(declared, builtin()))["datasets claim"] is Verdict.FAIL
+    create_claim(deployer, deployer.name, "ReadOnlyMany", "Bound")
+    assert verdicts(kubernetes_checks(declared, builtin()))["datasets claim"] is Verdict.OK
+
+
+@needs_plane
+def test_doctor_says_what_a_scheduler_may_not_see_of_claims(equipped: Place) -> None:
+    template = f"/api/v1/namespaces/{equipped.name}/podtemplates/train-1"
+    volume = {"name": "datasets", "persistentVolumeClaim": {"claimName": "flowers", "readOnly": True}}
+    equipped.api.patch(template, {"template": {"spec": {"volumes": [volume]}}})
+    (check,) = (c for c in kubernetes_checks(manifest(), builtin()) if c.name == "datasets claim")
+    assert check.verdict is Verdict.SKIP and "you may not see it" in check.detail
+
+
+@needs_plane
+def test_preflight_asks_for_the_claim_once_its_namespace_exists(deployer: Place) -> None:
+    settings = SETTINGS.read_text() + "    datasetsClaim: flowers\n"
+
+    def claim() -> Check | None:
+        checks = preflight.deployer_checks(plan, SystemClock())
+        return next((check for check in checks if check.name == "datasets claim"), None)
+
+    plan = plan_of(SETTINGS.read_text())
+    assert claim() is None
+    plan = replace(plan_of(settings), namespace="flowers-of-tests")
+    before = claim()
+    assert before is not None and before.verdict is Verdict.SKIP and "pulumi up creates" in before.detail
+    plan = replace(plan, namespace=deployer.name)
+    missing = claim()
+    assert missing is not None and missing.verdict is Verdict.FAIL
+    create_claim(deployer, deployer.name, "ReadWriteMany", "Bound")
+    bound = claim()
+    assert bound is not None and bound.verdict is Verdict.OK
 
 
 def test_an_image_that_no_node_can_pull_is_named() -> None:

@@ -8,11 +8,17 @@ from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Manifest
 
 from everspot_clouds.base import Check, CloudError, Verdict
-from everspot_clouds.kubernetes.requirements import guarded, missing_rights, pull_checks, requirement_checks
+from everspot_clouds.kubernetes.requirements import (
+    claim_checks,
+    guarded,
+    missing_rights,
+    pull_checks,
+    requirement_checks,
+)
 from everspot_clouds.kubernetes.rules import CLUSTER_LABEL
 
 if TYPE_CHECKING:
-    from everspot_clouds.kubernetes.client import KubernetesClient
+    from everspot_clouds.kubernetes.client import Document, KubernetesClient
 
 RIGHTS = (
     ("pods", "", ("list", "watch", "get", "create", "patch", "delete")),
@@ -48,6 +54,7 @@ def kubernetes_checks(manifest: Manifest | None, catalogue: Catalogue) -> list[C
         types = manifest.elastic.types if manifest.elastic is not None else []
         gpus = any(catalogue.types[name].gpus for name in types if name in catalogue.types)
         checks += guarded("user", "pod template", lambda: _template(client, manifest))
+        checks += guarded("user", "datasets claim", lambda: _claims(client, manifest))
         pods_selector = f"{CLUSTER_LABEL}={manifest.cluster}"
         checks += guarded("user", "image", lambda: pull_checks(client.pods(pods_selector)["items"]))
         checks += requirement_checks(client, gpus=gpus)
@@ -94,18 +101,30 @@ def _rights(client: "KubernetesClient") -> list[Check]:
     ]
 
 
+def _claims(client: "KubernetesClient", manifest: Manifest) -> list[Check]:
+    """Check the claims that the agents' pods mount. Another check names a missing PodTemplate."""
+    template = _find_template(client, manifest) or {}
+    volumes = template.get("template", {}).get("spec", {}).get("volumes", [])
+    claims = [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]
+    return [check for name in claims for check in claim_checks(client, name)]
+
+
+def _find_template(client: "KubernetesClient", manifest: Manifest) -> "Document | None":
+    """Return the PodTemplate of the agents; None if there is none."""
+    if manifest.elastic is None:
+        return None
+    name = f"{manifest.elastic.template}-{manifest.elastic.template_version}"
+    return client.find(f"/api/v1/namespaces/{client.namespace}/podtemplates/{name}")
+
+
 def _template(client: "KubernetesClient", manifest: Manifest) -> list[Check]:
-    from everspot_clouds.kubernetes.errors import NOT_FOUND, is_status
     from everspot_clouds.kubernetes.rules import AGENT_CONTAINER
 
     if manifest.elastic is None:
         return []
     name = f"{manifest.elastic.template}-{manifest.elastic.template_version}"
-    try:
-        template = client.pod_template(name)
-    except Exception as error:
-        if not is_status(error, NOT_FOUND):
-            raise
+    template = _find_template(client, manifest)
+    if template is None:
         detail = f"there is no PodTemplate {name} in the namespace {client.namespace}"
         return [Check("user", "pod template", Verdict.FAIL, detail, "create it, or run pulumi up")]
     containers = template.get("template", {}).get("spec", {}).get("containers", [])

@@ -15,7 +15,7 @@ from everspot_core.cluster.preflight import PreflightPlan
 from everspot_clouds.aws.checks import account_checks, client_missing
 from everspot_clouds.aws.checks import client as aws_client
 from everspot_clouds.aws.checks import guarded as aws_guarded
-from everspot_clouds.kubernetes.requirements import guarded, requirement_checks, rights_check
+from everspot_clouds.kubernetes.requirements import claim_checks, guarded, requirement_checks, rights_check
 from everspot_clouds.kubernetes.rules import CLUSTER_LABEL, GKE, GKE_CONTEXT, GKE_VERSION
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
         checks += aws_guarded("eks cluster", "user", lambda: _eks(eks(), plan, client))
         checks.append(rights_check(client, RIGHTS, "let an administrator bind you to cluster-admin, or run it for you"))
         checks += requirement_checks(client, gpus=any(kind.gpus for kind in plan.types))
-        return checks + guarded("user", "namespace", lambda: _taken_names(client, plan))
+        checks += guarded("user", "namespace", lambda: _taken_names(client, plan))
+        return checks + guarded("user", "datasets claim", lambda: _claim(client, plan))
     finally:
         client.close()
 
@@ -125,6 +126,17 @@ def _image(image: str) -> list[Check]:
         fix = "push it, or name another (image): until then nothing starts"
         return [Check("user", "image", Verdict.FAIL, f"{image} does not exist", fix)]
     return [Check("user", "image", Verdict.OK, f"{image} exists")]
+
+
+def _claim(client: "KubernetesClient", plan: PreflightPlan) -> list[Check]:
+    """Check the claim with datasets. Nobody can create it before the namespace exists."""
+    if not plan.datasets_claim:
+        return []
+    if client.find(f"/api/v1/namespaces/{plan.namespace}") is None:
+        detail = f"{plan.datasets_claim} belongs into the namespace {plan.namespace}, which pulumi up creates"
+        fix = "create the claim then, with ReadOnlyMany or ReadWriteMany: nothing is launched before"
+        return [Check("user", "datasets claim", Verdict.SKIP, detail, fix)]
+    return claim_checks(client, plan.datasets_claim)
 
 
 def _taken_names(client: "KubernetesClient", plan: PreflightPlan) -> list[Check]:

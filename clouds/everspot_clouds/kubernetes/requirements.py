@@ -28,6 +28,9 @@ _QUEUE_VARIABLE = "INTERRUPTION_QUEUE"
 """Karpenter's setting by which it reads EC2's events (Karpenter, "Settings")."""
 _PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 """Reasons of a waiting container (Kubernetes, "Images")."""
+_MANY_NODES = frozenset({"ReadOnlyMany", "ReadWriteMany"})
+"""Access modes with which pods of several nodes may mount a volume (Kubernetes, "Persistent Volumes")."""
+_CLAIM_FIX = "create one in this namespace with ReadOnlyMany or ReadWriteMany, or name another (datasetsClaim)"
 _SHOWN = 6
 _INSTALL = "https://karpenter.sh/docs/getting-started"
 
@@ -89,6 +92,27 @@ def pull_checks(pods: Iterable["Document"]) -> list[Check]:
             fix = "push the image, let the nodes' role pull it, or name another (image) and run pulumi up"
             return [Check("user", "image", Verdict.FAIL, detail, fix)]
     return []
+
+
+def claim_checks(client: "KubernetesClient", name: str) -> list[Check]:
+    """Return the check of a PersistentVolumeClaim with datasets: it exists, many nodes may mount it, and it has a
+    volume."""
+    claim = client.find(f"/api/v1/namespaces/{client.namespace}/persistentvolumeclaims/{name}")
+    if claim is None:
+        detail = f"the namespace {client.namespace} has no PersistentVolumeClaim {name}: nothing is launched without it"
+        return [Check("user", "datasets claim", Verdict.FAIL, detail, _CLAIM_FIX)]
+    modes = claim["spec"].get("accessModes", [])
+    if not set(modes) & _MANY_NODES:
+        detail = f"the claim {name} is {', '.join(modes)}: a second agent's pod waits until the first has ended"
+        return [Check("user", "datasets claim", Verdict.FAIL, detail, _CLAIM_FIX)]
+    phase = claim.get("status", {}).get("phase", "Pending")
+    if phase == "Bound":
+        return [Check("user", "datasets claim", Verdict.OK, f"the claim {name} is bound, {', '.join(modes)}")]
+    detail = f"the claim {name} is {phase}, so it has no volume: nothing is launched until it is bound"
+    fix = f"kubectl -n {client.namespace} describe pvc {name} says why"
+    if phase == "Pending":
+        fix += ". With volumeBindingMode WaitForFirstConsumer the first agent's pod binds it"
+    return [Check("user", "datasets claim", Verdict.WARN if phase == "Pending" else Verdict.FAIL, detail, fix)]
 
 
 def _definitions(client: "KubernetesClient") -> list[Check]:

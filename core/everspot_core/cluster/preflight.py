@@ -37,6 +37,7 @@ class PreflightPlan:
         host_cluster: The existing cluster of containers that it becomes a part of; empty for machines of its own.
         namespace: Its part of that cluster.
         context: The name under which the person's configuration has that cluster; empty for the usual one.
+        datasets_claim: The claim of a volume with datasets that its instances mount; empty for none.
     """
 
     manifest: Manifest
@@ -52,6 +53,7 @@ class PreflightPlan:
     host_cluster: str = ""
     namespace: str = ""
     context: str = ""
+    datasets_claim: str = ""
 
     @property
     def markets(self) -> tuple[Market, ...]:

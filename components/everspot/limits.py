@@ -120,6 +120,7 @@ def build_manifest(
     health_port: int | None = None,
     federation: tuple[Peer, ...] = (),
     internet: bool | None = None,
+    job_images: bool | None = None,
     list_prices: PriceTable | None = None,
     further_buckets: bool = False,
     read_buckets: list[str] | None = None,
@@ -129,7 +130,8 @@ def build_manifest(
     `machine`: the content of the agents' launch template apart from the manifest. `facts`: region, control_url,
     data_url, account and job_role if the cloud has one, and for a manifest that names the queue, queue_url. `standing`,
     `fleet`, `elastic`, `notifications`, `scheduler_type`, `shares`, `team`, `shared_instances`, `anomalies`,
-    `monitoring`, `federation`, `internet` and `list_prices` are for `cluster.json` only, `metrics` for the scheduler.
+    `monitoring`, `federation`, `internet`, `job_images` and `list_prices` are for `cluster.json` only, `metrics` for
+    the scheduler.
     """
     common = Manifest(
         cluster=cluster,
@@ -164,6 +166,7 @@ def build_manifest(
         "metrics": metrics,
         "federation": federation,
         "internet": internet,
+        "job_images": job_images,
         "generation": generation(common, machine),
     }
     return _as_json(common.model_copy(update=own))

@@ -216,6 +216,22 @@ def test_sharing_where_nothing_is_shared_causes_a_warning(world, spec_file):
             assert ("warning: resources.shared does nothing here" in answer.err) is not allowed
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_job_with_an_image_is_refused_where_instances_make_no_containers(world, spec_file, tmp_path, more):
+    (tmp_path / "layout").mkdir()
+    (tmp_path / "layout/index.json").write_text("{}")
+    world.run("data", "put", str(tmp_path / "layout"), "mine")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").write_text("print('checkpoints')\n")
+    path = str(spec_file("name: a\nimage: mine\ncode: src\nentrypoint: [train.py]\n"))
+    for allowed, code in ((None, 0), (True, 0), (False, 1)):
+        world.store.write_manifest(world.store.manifest().model_copy(update={"job_images": allowed}))
+        answer = world.run("submit", path, *more)
+        assert answer.code == code, answer.err
+        assert ("image: jobs of" in answer.err) is (allowed is False)
+    assert "which may not make containers" in answer.err and "leave out image" in answer.err
+
+
 @pytest.mark.parametrize(
     ("internet", "secret", "env", "warning"),
     [

@@ -116,7 +116,7 @@ def test_the_scheduler_makes_agents_of_the_declared_template(pool: Callable[...,
     published = Manifest.read(recorder.inputs(f"{NAME}-manifest")["content"])
     elastic = published.elastic
     assert elastic is not None
-    assert published.cloud == "kubernetes"
+    assert (published.cloud, published.job_images) == ("kubernetes", False)
     assert f"{elastic.template}-{elastic.template_version}" == own["agents"]["metadata"]["name"]
     assert elastic.places == {"eu-west-1a": NAME, "eu-west-1b": NAME}
     assert elastic.zones == {"c6i.large": ["eu-west-1a"]}

@@ -231,6 +231,7 @@ def a_manifest() -> Manifest:
         shares={"vision": 2.0},
         shared_instances=True,
         internet=True,
+        job_images=False,
         anomalies=every_field(
             Thresholds,
             job_times=3.0,

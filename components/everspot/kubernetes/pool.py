@@ -248,6 +248,9 @@ class AwsKubernetesPool(pulumi.ComponentResource):
                 "team": args["tags"].get("Team"),
                 "shared_instances": args.get("shared_instances", False),
                 "anomalies": build_thresholds(args.get("anomalies")),
+                # The pods' profile RuntimeDefault allows neither unshare nor mount without CAP_SYS_ADMIN (containerd,
+                # contrib/seccomp/seccomp_default.go), and a container of a job's image needs both.
+                "job_images": False,
             }
         return build_manifest(
             role,

@@ -285,6 +285,11 @@ class Manifest(Document):
         description="In `cluster.json` only: whether jobs reach the internet. None: not known, as in a network that "
         "existed before the cluster.",
     )
+    job_images: bool | None = Field(
+        default=None,
+        description="In `cluster.json` only: whether an instance can run a job in an image of the job's own. None: not "
+        "known.",
+    )
     federation: tuple[Peer, ...] = Field(
         default=(), description="In `cluster.json` only: the clusters with which jobs are exchanged."
     )

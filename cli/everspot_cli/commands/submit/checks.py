@@ -139,6 +139,24 @@ def check_internet(context: SubmissionContext, cluster: ClusterFacts) -> list[st
     ]
 
 
+def check_image(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
+    """Refuse a job with an image of its own on a cluster whose instances make no containers.
+
+    Raises:
+        CliError: if the job has one there.
+    """
+    if context.submission.spec.image is None or cluster.manifest.job_images is not False:
+        return []
+    name = cluster.manifest.cluster
+    problem = f"jobs of {name} run in the image of its pods, which may not make containers"
+    raise CliError(
+        f"{context.subject}: {name} runs no image of a job's own",
+        hint="leave out image: use requirements and setup, or build your packages into the cluster's own image (the "
+        "setting image)",
+        problems=[{"field": "image", "problem": problem}],
+    )
+
+
 def check_capacity(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
     """Refuse a job that no instance type can hold, of the cluster or of a peer that the job may visit.
 
@@ -272,6 +290,7 @@ CHECKS: tuple[Check, ...] = (
     check_notice,
     _where_chosen(check_sharing),
     _where_chosen(check_internet),
+    _where_chosen(check_image),
     _where_chosen(check_capacity),
     _where_chosen(check_prices),
     _where_chosen(check_datasets),

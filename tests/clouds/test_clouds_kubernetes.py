@@ -197,9 +197,13 @@ def test_a_machine_that_was_launched_for_a_pod_is_the_answer_before_it_boots(
     }  # fmt: skip
     place.apply(claim)
     place.write_event(name, "Nominated", f"Pod should schedule on: nodeclaim/{place.name}")
-    with pytest.raises(StillPending):
-        cloud.launch(launch)
-    place.api.patch(f"/apis/karpenter.sh/v1/nodeclaims/{place.name}", {"status": {"providerID": "aws:///a/i-1"}})
+    path = f"/apis/karpenter.sh/v1/nodeclaims/{place.name}"
+    # The share of a machine of another NodePool follows from its node alone.
+    for change in ({}, {"status": {"providerID": "aws:///a/i-1"}}):
+        place.api.patch(path, change)
+        with pytest.raises(StillPending):
+            cloud.launch(launch)
+    place.api.patch(path, {"metadata": {"labels": {"everspot/cluster": "fleet"}}})
     (instance,) = settle(cloud, launch).instances
     assert (instance.instance_id, instance.instance_type, instance.zone) == (name, TYPE, ZONE)
     assert (instance.node, instance.node_share) == ("i-1", 1.0)

@@ -137,6 +137,8 @@ def test_the_scheduler_makes_agents_of_the_declared_template(pool: Callable[...,
     (taint,) = own["node-pool"]["spec"]["template"]["spec"]["taints"]
     tolerated = [(t["key"], t.get("value")) for t in pod["spec"]["tolerations"]]
     assert (taint["key"], taint["value"]) in tolerated
+    # Any other NodePool with these types would serve, too.
+    assert pod["spec"]["nodeSelector"] == {"karpenter.sh/nodepool": own["node-pool"]["metadata"]["name"]}
     assert "karpenter.sh/disrupted" not in {key for key, _ in tolerated}  # such pods are not waited for
     assert "karpenter.sh/do-not-disrupt" not in json.dumps(own["agents"])
 

@@ -1,6 +1,7 @@
 """A whole cluster on the local Kubernetes: the real control plane and Karpenter, nodes that are machines of the local
 AWS, pods that are processes. The objects are the component's, and the scheduler has their rights."""
 
+import copy
 import json
 import os
 import sys
@@ -111,9 +112,23 @@ class KubernetesLive(LiveCluster):
         self.apply("/apis/karpenter.k8s.aws/v1/ec2nodeclasses", self._node_class(place))
         pool = documents.build_node_pool(place, TYPES, ZONES, list(Market), "x86_64", self.max_instances)
         self.apply("/apis/karpenter.sh/v1/nodepools", pool)
+        self._declare_pool_of_others(place, pool)
         pod = self._pod(place)
         template = documents.build_pod_template(place, f"{TEMPLATE}-{VERSION}", pod)
         self.apply(f"/api/v1/namespaces/{NAMESPACE}/podtemplates", template)
+
+    def _declare_pool_of_others(self, place: documents.ObjectPlace, pool: Document) -> None:
+        """The NodePool that an EKS cluster has for everybody: Karpenter prefers it, and it takes the same types."""
+        node_class = self._node_class(place)
+        node_class["metadata"] = {"name": "everybody"}
+        del node_class["spec"]["tags"]
+        self.apply("/apis/karpenter.k8s.aws/v1/ec2nodeclasses", node_class)
+        others = copy.deepcopy(pool)
+        others["metadata"] = {"name": "everybody"}
+        others["spec"]["weight"] = 100
+        del others["spec"]["template"]["metadata"], others["spec"]["template"]["spec"]["taints"]
+        others["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "everybody"
+        self.apply("/apis/karpenter.sh/v1/nodepools", others)
 
     def _node_class(self, place: documents.ObjectPlace) -> Document:
         """The EC2NodeClass, with an image of the local AWS in place of EKS's."""

@@ -21,6 +21,7 @@ from everspot_clouds.kubernetes.errors import CONFLICT, NOT_FOUND, StillPending,
 from everspot_clouds.kubernetes.instances import NodePlacement, NodePlacements, is_ended, moment, selector
 from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, names, served_pools
 from everspot_clouds.kubernetes.rules import (
+    CLUSTER_LABEL,
     FINALIZER,
     LIMITS_EXCEEDED,
     MACHINE_LABEL,
@@ -164,9 +165,11 @@ class PodLauncher:
                 if is_status(error, NOT_FOUND):  # nothing could be launched by it
                     continue
                 raise
-            if provider_id := claim.get("status", {}).get("providerID"):
-                machine = str(provider_id).rpartition("/")[2]  # launched for this cluster, so all of it is billed
-                return NodePlacement.read({**claim["metadata"].get("labels", {}), MACHINE_LABEL: machine})
+            labels = claim["metadata"].get("labels", {})
+            provider_id = claim.get("status", {}).get("providerID")
+            # The share of a machine of another NodePool follows from its node, which has to be there first.
+            if provider_id and labels.get(CLUSTER_LABEL) == self._cluster:
+                return NodePlacement.read({**labels, MACHINE_LABEL: str(provider_id).rpartition("/")[2]})
         return None
 
     def _refused(self, pod: Document) -> str:

@@ -37,6 +37,9 @@ AGENT_CONTAINER = "agent"
 AGENT_TAINT = "everspot/agents"
 """Taint of the nodes, which keeps other pods away: a node is paid for the jobs on it."""
 
+NODE_POOL_LABEL = "karpenter.sh/nodepool"
+"""Label of a node: its NodePool (Karpenter, "Scheduling", well-known labels)."""
+
 SCHEDULER_VCPUS, SCHEDULER_MIB = 0.25, 512
 """What the scheduler's pod requests of the nodes that the Kubernetes cluster has."""
 

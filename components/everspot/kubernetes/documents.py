@@ -226,6 +226,9 @@ def build_pod(
         "serviceAccountName": AGENT,
         # Pods without `do-not-disrupt`: Karpenter would not evict such a pod at a spot notice.
         "terminationGracePeriodSeconds": int(rules.GRACE.total_seconds()),
+        # Karpenter tries every NodePool that fits, the heaviest first (Karpenter, "NodePools", spec.weight). Nodes of
+        # other NodePools end under their jobs, count towards no limit of this cluster, and are paid by their owners.
+        "nodeSelector": {rules.NODE_POOL_LABEL: place.cluster},
         "tolerations": [
             {"key": TAINT, "operator": "Equal", "value": place.cluster, "effect": "NoSchedule"},
             {"key": rules.GPU, "operator": "Exists", "effect": "NoSchedule"},

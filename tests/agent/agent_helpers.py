@@ -87,6 +87,7 @@ class Cluster:
     clock: SystemClock = field(default_factory=SystemClock)
     agents: list[Proc] = field(default_factory=list)
     servers: list[MetadataServer] = field(default_factory=list)
+    launcher: str = sys.executable
 
     def __post_init__(self) -> None:
         for name in ("control", "data"):
@@ -128,7 +129,7 @@ class Cluster:
             "LANG": "C.UTF-8",
             "EVERSPOT_HOME": str(home),
             "EVERSPOT_WORK": str(self.root / "work"),
-            "EVERSPOT_LAUNCHER": sys.executable,
+            "EVERSPOT_LAUNCHER": self.launcher,
             "EVERSPOT_POWEROFF": f"touch {home}/powered-off",
             "TOY_TRACE": str(self.trace_file),
             **env,

@@ -2,11 +2,17 @@
 
 from pathlib import Path
 
+import program_forks
 import pytest
 from agent_helpers import Cluster
 from everspot_core.jobs.records import EventKind, JobState
 
 PROGRAM = Path(__file__).parent / "programs" / "early"
+
+
+@pytest.fixture
+def launcher() -> str:
+    return program_forks.launcher()
 
 
 @pytest.mark.torch

@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.early_stop import EarlyStop
@@ -11,6 +12,11 @@ from everspot_core.jobs.records import EventKind, JobRecord, JobState, Reason
 
 STOPPING = Path(__file__).parent / "programs" / "stopping"
 RULE = {"metric": "val_loss", "min_delta": "0.1%", "patience": 12}
+
+
+@pytest.fixture
+def launcher() -> str:
+    return program_forks.launcher()
 
 
 def start(cluster: Cluster, job: str, program: str, hold: int = 0, **spec: Any) -> None:

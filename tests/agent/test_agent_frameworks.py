@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, eventually, market_in
 from everspot_core.jobs.records import EventKind, JobState, Reason
@@ -28,6 +29,11 @@ CASES = [
     pytest.param("dcp", "inside", "term", 20, marks=pytest.mark.nightly),
     pytest.param("dcp", "between", "lost", 40, marks=pytest.mark.nightly),
 ]
+
+
+@pytest.fixture
+def launcher() -> str:
+    return program_forks.launcher()
 
 
 def printed(cluster: Cluster, epoch: int) -> str:

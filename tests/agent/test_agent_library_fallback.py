@@ -3,12 +3,18 @@
 import json
 from pathlib import Path
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.records import EventKind, JobState, Reason
 
 FRAMEWORKS = Path(__file__).parent / "programs" / "frameworks"
 LONG = 300.0
+
+
+@pytest.fixture
+def launcher() -> str:
+    return program_forks.launcher()
 
 
 def printed(cluster: Cluster, epoch: int) -> str:

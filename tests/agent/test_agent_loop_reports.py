@@ -3,9 +3,9 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.records import EventKind, JobState, Reason
@@ -13,6 +13,11 @@ from everspot_core.jobs.records import EventKind, JobState, Reason
 PROGRAMS = Path(__file__).parent / "programs"
 LOOPS = PROGRAMS / "loops"
 LONG = 300.0
+
+
+@pytest.fixture
+def launcher() -> str:
+    return program_forks.launcher()
 
 
 @pytest.mark.torch
@@ -23,7 +28,9 @@ def test_a_loop_over_a_stream_resumes_and_reports_all_its_metrics(cluster: Clust
     (by_hand / "here").touch()  # it waits for nobody
     env = {"OMP_NUM_THREADS": "1", "HABITS": ""}
     whole = {"PATH": os.environ["PATH"], "HOME": str(by_hand), "NOTES": str(by_hand), **env}
-    subprocess.run([sys.executable, str(LOOPS / "reports.py")], cwd=by_hand, env=whole, check=True, timeout=600)
+    subprocess.run(
+        [*program_forks.command(), str(LOOPS / "reports.py")], cwd=by_hand, env=whole, check=True, timeout=600
+    )
     undisturbed = json.loads((by_hand / "result.json").read_text())
     assert undisturbed["steps"] == 40
 

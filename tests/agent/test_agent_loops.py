@@ -4,12 +4,13 @@ They go on with the losses of a run without Everspot, bit for bit."""
 
 import json
 import os
+import shlex
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.records import EventKind, JobState, Reason
@@ -66,8 +67,7 @@ def train_undisturbed(folder: Path, program: str, habits: str, processes: int) -
     cwd = folder / "by-hand"
     cwd.mkdir()
     env = {"PATH": os.environ["PATH"], "HOME": str(cwd), **environment(folder / "undisturbed", habits)}
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command = [sys.executable, *(torchrun if processes > 1 else []), str(LOOPS / program)]
+    command = [*shlex.split(program_forks.launcher(processes)), str(LOOPS / program)]
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "EVERSPOT" not in done.stdout
@@ -89,7 +89,7 @@ def test_an_interrupted_loop_computes_what_an_undisturbed_one_does(
     spec: dict[str, Any] = {"checkpoint": when, "retries": {"errors": 1, "backoff": "1s"}}
     cluster.submit("job-1", LOOPS, name="loop", entrypoint=[program], env=env, processes=processes, **spec)
     cluster.assign("job-1", "i-1")
-    agent = cluster.start_agent("i-1", EVERSPOT_LAUNCHER="" if processes > 1 else sys.executable)
+    agent = cluster.start_agent("i-1", EVERSPOT_LAUNCHER=program_forks.launcher(processes))
     eventually("the program is there", lambda: (notes / "here").exists() or ended(cluster), LONG)
     assert (notes / "here").exists(), cluster.printed()
     if how == "drill":
@@ -111,7 +111,7 @@ def test_an_interrupted_loop_computes_what_an_undisturbed_one_does(
     before = read_records(notes)
 
     cluster.assign("job-1", "i-2")
-    cluster.start_agent("i-2", EVERSPOT_LAUNCHER="" if processes > 1 else sys.executable)
+    cluster.start_agent("i-2", EVERSPOT_LAUNCHER=program_forks.launcher(processes))
     record = cluster.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED, JobState.PENDING, seconds=LONG)
     assert record.state is JobState.SUCCEEDED, cluster.printed()
 
@@ -147,7 +147,7 @@ def test_stop_of_the_job_file_ends_a_loop_where_the_framework_s_early_stopping_d
     stop = {"metric": metric, "min_delta": 10.0, "patience": patience}
     cluster.submit("job-1", LOOPS, name="loop", entrypoint=[program], env=env, stop=stop)
     cluster.assign("job-1", "i-1")
-    cluster.start_agent("i-1")
+    cluster.start_agent("i-1", EVERSPOT_LAUNCHER=program_forks.launcher())
     eventually("the program is there", lambda: (notes / "here").exists() or ended(cluster), LONG)
     cluster.stop("i-1", Reason.DRILL)
     run_dirs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/stop.json"))  # noqa: E731
@@ -155,7 +155,7 @@ def test_stop_of_the_job_file_ends_a_loop_where_the_framework_s_early_stopping_d
     (notes / "struck").touch()
     cluster.wait_state("job-1", JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED, seconds=LONG)
     cluster.assign("job-1", "i-2")
-    cluster.start_agent("i-2")
+    cluster.start_agent("i-2", EVERSPOT_LAUNCHER=program_forks.launcher())
     record = cluster.wait_state("job-1", JobState.SUCCEEDED, JobState.FAILED, JobState.PENDING, seconds=LONG)
     assert record.state is JobState.SUCCEEDED, cluster.printed()
     assert keyed(read_records(notes)) == undisturbed  # the code behind the loop has run, too

@@ -1,9 +1,9 @@
 """The programs in the guide on other frameworks are stopped and resumed unchanged."""
 
 import re
-import sys
 from pathlib import Path
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.records import EventKind, JobState, Reason
@@ -11,6 +11,11 @@ from everspot_core.jobs.records import EventKind, JobState, Reason
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "frameworks.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
 LONG = 300.0
+
+
+@pytest.fixture
+def launcher() -> str:
+    return program_forks.launcher()
 
 
 def framework(program: str) -> str:
@@ -32,7 +37,7 @@ def test_a_program_of_the_guide_resumes_where_it_was_stopped(cluster: Cluster, t
     env = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     cluster.submit("job-1", code, name="guide", entrypoint=["train.py"], env=env, retries={"errors": 0})
     cluster.assign("job-1", "i-1")
-    cluster.start_agent("i-1", EVERSPOT_LAUNCHER=sys.executable)
+    cluster.start_agent("i-1")
     outputs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/output.log"))  # noqa: E731
     trains = re.compile(r"EVERSPOT step=[1-9]")
     eventually("it trains", lambda: any(trains.search(file.read_text()) for file in outputs()), LONG)

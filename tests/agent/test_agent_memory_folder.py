@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.records import EventKind, JobState
@@ -9,6 +10,11 @@ from everspot_train.agent.temporary import MEMORY, PREFIX, TemporaryFolders, is_
 
 PROGRAMS = Path(__file__).parent / "programs"
 LONG = 300.0
+
+
+@pytest.fixture
+def launcher() -> str:
+    return program_forks.launcher()
 
 
 def memory_files(agent: int) -> list[Path]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.jobs.job import JobSpec, JobSubmission
@@ -24,6 +25,11 @@ from everspot_train.rundir import ProfileOrder, ProfileReport, RunDir
 LOOPS = Path(__file__).parent / "programs" / "loops"
 LONG = 300.0
 ENDED = (JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED)
+
+
+@pytest.fixture
+def launcher() -> str:
+    return program_forks.launcher()
 
 
 @contextmanager
@@ -94,7 +100,9 @@ def test_an_interruption_ends_the_profile_and_costs_the_job_nothing(cluster: Clu
     undisturbed, notes = tmp_path / "undisturbed", tmp_path / "notes"
     undisturbed.mkdir()
     by_hand = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NOTES": str(undisturbed)}
-    subprocess.run([sys.executable, str(LOOPS / "lib.py")], env=by_hand, check=True, timeout=LONG, capture_output=True)
+    subprocess.run(
+        [*program_forks.command(), str(LOOPS / "lib.py")], env=by_hand, check=True, timeout=LONG, capture_output=True
+    )
     submit(cluster, notes, "lib.py", "step 12")
     with profiling(cluster, "--steps", "200") as popen:
         cluster.start_agent("i-1")

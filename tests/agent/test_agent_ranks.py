@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, eventually, market_in
 from everspot_core.jobs.records import EventKind, JobState, Reason
@@ -21,7 +22,7 @@ def test_two_ranks_go_on_from_the_last_checkpoint_after_one_was_killed(cluster: 
     env = {"NOTES": str(notes), "OMP_NUM_THREADS": "1"}
     cluster.submit("job-1", FRAMEWORKS, name="ranks", entrypoint=["ranks.py"], env=env, processes=2, **spec)
     cluster.assign("job-1", "i-1")
-    cluster.start_agent("i-1", EVERSPOT_LAUNCHER="")
+    cluster.start_agent("i-1", EVERSPOT_LAUNCHER=program_forks.launcher(2))
     eventually("it is kept", lambda: cluster.store.data.list("jobs/job-1/checkpoints/"), LONG)
     (notes / "kept").touch()
     record = cluster.wait_state("job-1", JobState.PENDING, JobState.FAILED, seconds=LONG)
@@ -56,14 +57,14 @@ def test_two_processes_without_a_gpu_stop_at_a_notice_and_end_with_the_weights_o
         digests[name] = cluster.root / f"{name}.sha256"
         env = {"FIT_STEPS": "40", "FIT_STEP_SECONDS": "0.1", "FIT_OUT": str(digests[name])}
         cluster.submit(name, TORCHTOY, entrypoint=["fit.py"], env=env, processes=2, resources={"vcpus": 2})
-    cluster.start_agent("i-1", EVERSPOT_LAUNCHER="")
+    cluster.start_agent("i-1", EVERSPOT_LAUNCHER=program_forks.launcher(2))
     cluster.assign("rough", "i-1")
     await_steps(cluster, "rough", 8)
     cluster.stop("i-1", Reason.NOTICE, cordoned=True, deadline=market_in(60))
     assert cluster.wait_state("rough", JobState.PENDING, seconds=LONG).last_reason is Reason.NOTICE
     (interrupted,) = cluster.events("rough", EventKind.INTERRUPTED)
     assert interrupted.data["durable_step"] == interrupted.data["step"] >= 8
-    cluster.start_agent("i-2", EVERSPOT_LAUNCHER="")
+    cluster.start_agent("i-2", EVERSPOT_LAUNCHER=program_forks.launcher(2))
     for name in ("rough", "calm"):
         cluster.assign(name, "i-2")
         assert cluster.wait_state(name, JobState.SUCCEEDED, seconds=LONG).errors == 0

@@ -16,8 +16,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 STEPS = Path(__file__).parent / "programs" / "steps"
 
 
-def start(cluster: Cluster, mode: str) -> Proc:
-    cluster.submit("job-1", STEPS, name="steps", entrypoint=["steps.py"], env={"STEPS": mode})
+def start(cluster: Cluster, mode: str, **env: str) -> Proc:
+    cluster.submit("job-1", STEPS, name="steps", entrypoint=["steps.py"], env={"STEPS": mode, **env})
     cluster.assign("job-1", "i-1")
     return cluster.start_agent("i-1")
 
@@ -65,7 +65,7 @@ def test_lines_of_output_are_the_steps_and_metrics_of_a_job(cluster: Cluster) ->
 
 
 def test_event_files_are_the_steps_of_a_program_that_prints_none(cluster: Cluster) -> None:
-    start(cluster, "event files")
+    start(cluster, "event files", HOLD_AT="20")
     logs = lambda: list(cluster.root.glob("instances/*/runs/job-1-000001/output.log"))  # noqa: E731
     eventually("it trains", lambda: any("at 8\n" in file.read_text() for file in logs()))
     cluster.stop("i-1", Reason.DRILL)

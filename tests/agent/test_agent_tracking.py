@@ -7,6 +7,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.costs.ledger import PricePoint
@@ -16,6 +17,11 @@ from mlflow_server import MlflowServer, serving
 LOOPS = Path(__file__).parent / "programs" / "loops"
 LONG = 300.0
 ENDED = (JobState.PENDING, JobState.FAILED, JobState.SUCCEEDED)
+
+
+@pytest.fixture
+def launcher() -> str:
+    return program_forks.launcher()
 
 
 def knows_attempt(server: MlflowServer, epoch: int) -> bool:
@@ -103,7 +109,7 @@ def test_a_server_that_never_answers_costs_the_job_its_metrics_there_and_nothing
     by_hand = tmp_path / "by-hand"
     by_hand.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(by_hand), "NOTES": str(by_hand)}
-    command = [sys.executable, str(LOOPS / "lib.py")]
+    command = [*program_forks.command(), str(LOOPS / "lib.py")]
     subprocess.run(command, env=environment, check=True, timeout=LONG, capture_output=True)
     assert losses == [json.loads(line) for line in (by_hand / "record.jsonl").read_text().splitlines()]
 

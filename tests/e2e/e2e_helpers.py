@@ -47,6 +47,13 @@ main()
 T = TypeVar("T")
 
 
+def forking() -> dict[str, str]:
+    """Return the environment of agents whose jobs' programs start with torch imported."""
+    import program_forks  # which other folders that import this module have not on their path
+
+    return {"EVERSPOT_LAUNCHER": program_forks.launcher()}
+
+
 class LiveCluster:
     """One cluster.
 

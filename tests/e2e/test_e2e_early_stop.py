@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_helpers import PLAIN, PROGRAMS, LiveCluster, everspot
+from e2e_helpers import PROGRAMS, LiveCluster, everspot, forking
 from everspot_core.jobs.records import EventKind, JobState
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
@@ -18,7 +18,7 @@ RULE = {"metric": "val_loss", "min_delta": "0.1%", "patience": 12}
 
 @pytest.fixture
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveCluster]:
-    with LiveCluster(tmp_path / "e2e", agent_env=PLAIN) as cluster:
+    with LiveCluster(tmp_path / "e2e", agent_env=forking()) as cluster:
         monkeypatch.setenv("EVERSPOT_CLOCK", cluster.cloud.market.clock.variable)
         yield cluster
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_helpers import BUCKETS, PLAIN, LiveCluster
+from e2e_helpers import BUCKETS, LiveCluster, forking
 from everspot_core.jobs.records import EventKind
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
@@ -48,7 +48,7 @@ class UserScript:
 
 @pytest.fixture
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveCluster]:
-    with LiveCluster(tmp_path / "e2e", agent_env=PLAIN) as cluster:
+    with LiveCluster(tmp_path / "e2e", agent_env=forking()) as cluster:
         monkeypatch.setenv("EVERSPOT_CLOCK", cluster.cloud.market.clock.variable)
         yield cluster
 

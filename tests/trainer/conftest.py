@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
 
+import program_forks
 import trainer_forks
 import trainer_writers
 from trainer_post import Post
@@ -19,6 +21,7 @@ def forks() -> Iterator[None]:
     """The servers of the processes that the tests of this folder train and write in, if there were any, end with
     them."""
     yield
+    program_forks.close()
     trainer_forks.close()
     trainer_writers.close()
 

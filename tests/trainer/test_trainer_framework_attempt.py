@@ -3,10 +3,10 @@
 import itertools
 import os
 import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
+import program_forks
 import pytest
 from everspot_train.frameworks.attempt import FrameworkAttempt
 from everspot_train.rundir import SavedState
@@ -95,8 +95,16 @@ def test_steps_of_two_optimizers_count_as_lightning_counts_them(post: Post, tmp_
         "EVERSPOT_RUN_DIR": str(post.rundir.path), "EVERSPOT_CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
     }  # fmt: skip
 
-    command = [sys.executable, "-c", LIGHTNING]
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
+    (tmp_path / "train.py").write_text(LIGHTNING)
+    done = subprocess.run(
+        [*program_forks.command(), "train.py"],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("EVERSPOT ")]
     assert lines, done.stderr
     assert lines[0] == "EVERSPOT step=0"

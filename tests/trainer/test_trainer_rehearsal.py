@@ -4,13 +4,13 @@ import json
 import os
 import random
 import subprocess
-import sys
 from collections import UserDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import program_forks
 import pytest
 import torch
 from everspot_train.trainer.digests import describe, flatten
@@ -70,7 +70,7 @@ def recorded(folder: Path, **orders: Any) -> list[dict[str, Any]]:
     record = folder / "record.jsonl"
     if orders:
         (folder / "record.jsonl.orders").write_text(json.dumps(orders))
-    command = [sys.executable, "-m", "everspot_train.worker", "train.py"]
+    command = [*program_forks.command(), "-m", "everspot_train.worker", "train.py"]
     subprocess.run(command, cwd=folder, env={**os.environ, "EVERSPOT_REHEARSAL": str(record)}, check=True, timeout=120)
     return [json.loads(line) for line in record.read_text().splitlines()]
 

@@ -115,7 +115,7 @@ def test_each_habit_that_is_not_exact_is_named_with_its_cause(tmp_path: Path, ha
     "body", ["x = x + (time.time() % 1) * 0.01", "x = x * len(list({'a', 'bb', 'ccc', 'dddd', 'eeeee'})[0])"]
 )
 def test_a_script_that_differs_from_itself_is_told_so(tmp_path: Path, body: str) -> None:
-    answer = rehearsed(tmp_path, loop(BODY=body), MIDDLE)
+    answer = rehearsed(tmp_path, loop(BODY=body), MIDDLE, forked=False)
     assert answer["verdict"] == "differs"
     assert (answer["undisturbed"]["kind"], answer["undisturbed"]["step"]) == ("loss", 1)
 

@@ -40,6 +40,10 @@ def event_files() -> None:
         writer.flush()
         save(step)
         print(f"at {step}", flush=True)
+        while (
+            str(step) == os.environ.get("HOLD_AT") and first == 0 and not leaving
+        ):  # a stop comes late on a busy machine
+            time.sleep(0.05)
         if leaving:
             break
         time.sleep(0.2)

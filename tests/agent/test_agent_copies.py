@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from io import FileIO
 from pathlib import Path
 
 import pytest
 from everspot_train.agent.artifacts import copies
 from everspot_train.agent.artifacts.copies import Changed, FolderCopier, copy_growing
-from everspot_train.agent.artifacts.look import FolderWatch, Look
+from everspot_train.agent.artifacts.look import FolderWatch, Look, Stamp
 
 SMALL, LARGE = b"small" * 10, b"large" * 100_000
 
@@ -27,7 +28,7 @@ class Folder:
         self.opened: list[str] = []
         real = copies.open_regular
 
-        def open_file(path: bytes) -> copies.FileIO:
+        def open_file(path: bytes) -> FileIO:
             self.opened.append(os.fsdecode(path).rpartition("/")[2])
             return real(path)
 
@@ -65,7 +66,7 @@ def before_large_copies(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]
     """Act when all files have been looked at again, and before the larger ones are copied."""
     real = FolderCopier._copy_open
 
-    def copy_open(self: FolderCopier, path: bytes, stamp: copies.Stamp, reader: copies.FileIO) -> None:
+    def copy_open(self: FolderCopier, path: bytes, stamp: Stamp, reader: FileIO) -> None:
         act()
         real(self, path, stamp, reader)
 

@@ -64,7 +64,7 @@ class Counting(MemoryBackend):
 def test_an_hour_of_a_running_job_costs_less_than_a_dollar_a_month(tmp_path: Path) -> None:
     clock, counted, limits = ManualClock(datetime(2026, 1, 1, tzinfo=UTC)), Counter[tuple[str, str]](), Limits()
     buckets = [Bucket(f"memory://{name}", Counting(counted), clock) for name in ("control", "data")]
-    store = Store(*buckets, clock)
+    store = Store(*buckets, clock=clock)
     submission = store.submit(JobSubmission(job_id="j", spec=JobSpec(name="toy", recipe="r"), submitted_at=clock.now()))
     store.records.create("j", transitions.assign(None, "j", "i-1", clock.now()))
     store.assignments.put("i-1", Assignment(instance_id="i-1", job_id="j", epoch=1, changed_at=clock.now()))

@@ -6,6 +6,7 @@ import signal
 import tarfile
 from pathlib import Path
 
+import program_forks
 import pytest
 from agent_helpers import FAST, Cluster, eventually
 from everspot_core.jobs.job import JobSpec, JobSubmission
@@ -17,6 +18,11 @@ PROGRAM = Path(__file__).parent / "programs" / "streaming"
 SHARDS, SAMPLES, PADDING = 8, 12, 20_000
 LONG = 300.0
 STEPS = 150  # of 4 samples on each rank: 24 make an epoch of one rank
+
+
+@pytest.fixture
+def launcher() -> str:
+    return program_forks.launcher()
 
 
 def write_shards(folder: Path) -> Path:
@@ -73,7 +79,7 @@ def test_a_killed_job_goes_on_at_the_very_sample_of_a_streamed_dataset(
     dataset = cluster.store.datasets.put("web", write_shards(tmp_path / "shards"))
     submit(cluster, dataset, tmp_path, ranks)
     cluster.assign("job-1", "i-1")
-    launcher = {"EVERSPOT_LAUNCHER": ""} if ranks > 1 else {}  # torchrun
+    launcher = {"EVERSPOT_LAUNCHER": program_forks.launcher(ranks)} if ranks > 1 else {}
     killed = cluster.start_agent("i-1", **launcher)
     eventually("it trains", lambda: len(read_trace(tmp_path / f"trace-{ranks - 1}")) >= 4, LONG)
 
@@ -121,7 +127,7 @@ def test_a_visit_streams_its_dataset_from_the_bucket_of_its_host(cluster: Cluste
         (tmp_path / "fast").touch()
         job = cluster.store.jobs.get("job-1")
         assert job is not None
-        sent = job_transfer.send(cluster.store, host.store, job.value, job.value, 0)
+        sent = job_transfer.copy_to_host(cluster.store, host.store, job.value, job.value, 0)
         assert sent >= dataset.size
         host.store.submit(job.value)
         host.assign("job-1", "i-1")

@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -89,7 +90,8 @@ def defined(module):
 
 
 def test_every_command_in_a_code_block_exists():
-    commands = typer.main.get_command(app).all()
+    group: Any = typer.main.get_command(app)
+    commands = group.all()
     checked = 0
     for name, block in [*blocks(""), *blocks("sh")]:
         for line in block.splitlines():
@@ -111,7 +113,8 @@ def test_every_command_in_a_code_block_exists():
 
 
 def test_every_command_that_a_message_names_exists():
-    commands = typer.main.get_command(app).all()
+    group: Any = typer.main.get_command(app)
+    commands = group.all()
     sources = {path: path.read_text() for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py"))}
     messages = [
         (path, node.value)
@@ -168,8 +171,8 @@ def test_the_programs_with_components_are_taken():
     programs = [(name, ast.parse(b)) for name, b in blocks("python") if "AwsTrainingCluster(" in b]
     assert len(programs) >= 2
     for _, tree in programs:
-        call = next(n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") != ""
-                    and n.func.id == "AwsTrainingCluster")  # fmt: skip
+        call = next(n for n in ast.walk(tree) if isinstance(n, ast.Call)
+                    and getattr(n.func, "id", "") == "AwsTrainingCluster")  # fmt: skip
         check_cluster(*(ast.literal_eval(arg) for arg in call.args))
 
 

@@ -3,12 +3,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import typer
 from everspot_cli.main import app
 from everspot_cli.registry import ALIASES, COMMANDS, GROUPS, CommandEntry
-from everspot_cli.specs import RECIPES
+from everspot_core.jobs.recipes import RECIPES
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,12 +69,13 @@ def test_an_unknown_command_of_a_group_is_a_usage_error(world):
 def test_a_module_without_register_is_reported_in_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "everspot_cli.commands.bare", ModuleType("everspot_cli.commands.bare"))
     monkeypatch.setitem(COMMANDS, "bare", CommandEntry("bare", "Nothing."))
+    group: Any = typer.main.get_command(app)
     with pytest.raises(SystemExit, match=r"everspot_cli\.commands\.bare has no register\(app\)"):
-        typer.main.get_command(app).get_command(None, "bare")
+        group.get_command(None, "bare")
 
 
 def test_summaries_are_the_first_lines_of_the_commands_help():
-    group = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
     tables = {"": COMMANDS, **{f"{name} ": entries for name, entries in GROUPS.items()}}
     summaries = {
         prefix + name: entry.summary

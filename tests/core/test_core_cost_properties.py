@@ -46,7 +46,7 @@ def worlds(draw):
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(worlds(), moments)
 def test_the_parts_add_up_to_the_total_exactly(world, as_of):
-    computed_bill = bill(*world, builtin(), at(as_of), rules=BILLING)
+    computed_bill = bill(*world, catalogue=builtin(), as_of=at(as_of), rules=BILLING)
     parts = sum((j.cost for j in computed_bill.jobs), Fraction(0)) + sum(
         (u.cost for u in computed_bill.idle), Fraction(0)
     )

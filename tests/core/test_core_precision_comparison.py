@@ -9,7 +9,7 @@ from everspot_core.experiments.arm_results import ArmVerdict, Interval, compare_
 from everspot_core.experiments.precision_comparison import ComparisonSpec, Tolerance, default_direction
 from everspot_core.experiments.sweep import Direction
 from everspot_core.jobs.job_parts import Precision, Resources
-from everspot_core.jobs.smaller_types import Footprint, smaller_types
+from everspot_core.jobs.smaller_types import Footprint, SmallerType, smaller_types
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -182,8 +182,8 @@ def test_formats_that_make_no_comparison_are_refused(precisions: list[str]) -> N
         ComparisonSpec.model_validate(SPEC.model_dump() | {"precisions": precisions})
 
 
-def names(types: list[object]) -> list[str]:
-    return [each.instance_type for each in types]  # type: ignore[attr-defined]
+def names(types: list[SmallerType]) -> list[str]:
+    return [each.instance_type for each in types]
 
 
 def test_smaller_types_hold_the_measured_memory_and_cost_less() -> None:

@@ -63,7 +63,7 @@ def test_a_metric_held_within_the_tolerance(
     metric: str | None, before: float, now: float, outcome: RunOutcome, reason: str
 ) -> None:
     sides = (run(job, metrics={metric or "x": value}) for job, value in (("a", before), ("b", now)))
-    verdict = compare_runs(*sides, metric, 0.01).quality
+    verdict = compare_runs(*sides, metric=metric, tolerance=0.01).quality
     assert verdict.outcome is outcome and reason in verdict.reason
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+from everspot.federation import CARRIED_READS
 from everspot.gcp import policies
-from everspot.gcp.federation import CARRIED_READS, HOME_WRITES
+from everspot.gcp.federation import HOME_WRITES
 from everspot.gcp.policies import Condition
 from everspot_clouds.gcp.names import agents
 from everspot_clouds.gcp.rules import name_prefix

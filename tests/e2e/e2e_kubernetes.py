@@ -15,6 +15,7 @@ from everspot.aws import policies
 from everspot.aws.tagging import instance_tags
 from everspot.kubernetes import documents
 from everspot.limits import with_idle_limit
+from everspot_clouds.kubernetes import rules
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Elastic, FleetOffer, Limits, Manifest
@@ -155,7 +156,7 @@ class KubernetesLive(LiveCluster):
         return Manifest(
             cluster=CLUSTER, cloud="kubernetes", role=role, region=REGION, limits=self.limits, control_url=URLS[0],
             data_url=URLS[1], job_role=self.job_role, further_buckets=self.further_buckets,
-            notice=documents.rules.GRACE,
+            notice=rules.GRACE,
         )  # fmt: skip
 
     def _published(self) -> Manifest:

@@ -17,6 +17,7 @@ from everspot_cli.commands import down
 from everspot_cli.main import main
 from everspot_clouds.aws import capacity
 from everspot_clouds.aws.cloud import AwsCloud
+from everspot_clouds.registry import provider
 from everspot_core.capacity.launching import LaunchIntent, LaunchPool
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
@@ -193,7 +194,7 @@ def test_what_stands_of_a_cluster_is_told_by_its_tag(rig: Any, at_home: None) ->
     ec2 = rig.client("ec2")
     manifest = Manifest(cluster="lost", cloud="aws", region=os.environ["AWS_REGION"], control_url="s3://no-such-bucket-1",
                         data_url="s3://no-such-bucket-1")  # fmt: skip
-    site = down.provider("aws").site(manifest)
+    site = provider("aws").site(manifest)
     assert site.remaining() == []
     zone = f"{os.environ['AWS_REGION']}a"
     tags = [{"ResourceType": "volume", "Tags": [{"Key": "everspot:cluster", "Value": "lost"}]}]

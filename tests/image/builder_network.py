@@ -19,7 +19,7 @@ import boto3
 from everspot_clouds.gcp.http_api import Api
 from everspot_local.gcp.project import PROJECT
 from everspot_local.machines import keeper, namespaces
-from everspot_local.machines.contained import carry
+from everspot_local.machines.doors import carry
 from everspot_store import SystemClock
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -213,8 +213,11 @@ def test_the_simulator_evaluates_a_roles_policies_and_its_boundary(kit: Any, wor
     assert decisions(["s3:GetObject", "s3:PutObject"], "arn:aws:s3:::mine/a") == ["allowed", "allowed"]
     assert decisions(["s3:GetObject", "ec2:RunInstances"], "arn:aws:s3:::other/a") == ["implicitDeny", "allowed"]
     assert decisions(["ec2:RunInstances"], "*", tag="b") == ["implicitDeny"]
-    bound = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Action": "s3:Put*", "Resource": "*"}]}
-    bound["Statement"].append({"Effect": "Allow", "Action": "*", "Resource": "*"})
+    statements = [
+        {"Effect": "Deny", "Action": "s3:Put*", "Resource": "*"},
+        {"Effect": "Allow", "Action": "*", "Resource": "*"},
+    ]
+    bound = {"Version": "2012-10-17", "Statement": statements}
     boundary = iam.create_policy(PolicyName="bound", PolicyDocument=json.dumps(bound))["Policy"]["Arn"]
     iam.put_role_permissions_boundary(RoleName="worker", PermissionsBoundary=boundary)
     assert decisions(["s3:PutObject", "s3:GetObject"], "arn:aws:s3:::mine/a") == ["explicitDeny", "allowed"]

@@ -8,6 +8,7 @@ import cases_everywhere
 import cases_gcp
 import cases_kubernetes
 import pytest
+from cases import Case
 from everspot_clouds.plain_credentials import KINDS
 from everspot_core.cluster.declared import UNKNOWN
 from everspot_core.validation.problems import Problem
@@ -88,7 +89,7 @@ def test_no_inputs_at_all_make_a_rule_fail(inputs: dict[str, object], type_: str
 @pytest.mark.parametrize(
     "case", [c for c in CASES if ("secrets" in c.rule or "credentials" in c.rule) and c.paths], ids=lambda c: c.name
 )
-def test_a_credential_is_named_by_its_kind_and_never_shown(case: object) -> None:
+def test_a_credential_is_named_by_its_kind_and_never_shown(case: Case) -> None:
     violations = judge(RULES[case.rule], case.type, case.inputs)
     assert {str(problem).partition("seems to hold ")[2] for problem in violations} <= set(KINDS)
 

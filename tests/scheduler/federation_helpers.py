@@ -29,7 +29,8 @@ def move(job: str, here: str, target: str) -> Move:
 
 def memory_store(name: str, clock: ManualClock) -> Store:
     """A store in memory, which is much quicker than a folder."""
-    return Store(*(Bucket(f"memory:///{name}/{part}", MemoryBackend(), clock) for part in ("control", "data")), clock)
+    control, data = (Bucket(f"memory:///{name}/{part}", MemoryBackend(), clock) for part in ("control", "data"))
+    return Store(control, data, clock)
 
 
 class Member(Cluster):

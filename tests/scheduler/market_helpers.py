@@ -208,7 +208,8 @@ class GoogleHere(Here):
         self.cloud.close()
 
     def queued_messages(self) -> int:
-        subscription = self.local.provider.products._state.pubsub.subscription(str(self.cluster.manifest.queue_url))
+        provider: Any = self.local.provider
+        subscription = provider.products._state.pubsub.subscription(str(self.cluster.manifest.queue_url))
         return len(subscription.backlog.deliveries)
 
     def open(self, **update: object) -> GcpCloud:

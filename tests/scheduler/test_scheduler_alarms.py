@@ -134,7 +134,8 @@ def test_a_pool_that_takes_far_more_than_it_used_to(here: Watched) -> None:
 def test_a_budget_of_which_four_fifths_are_spent(here: Watched) -> None:
     here.store.change_budgets(lambda before: monthly_cap(1000))
     here.minutes(4)
-    used = [datum.value for datum in here.backend.metric_data if datum.name == "BudgetUsed"][-1]
+    backend: Any = here.backend
+    used = [datum.value for datum in backend.metric_data if datum.name == "BudgetUsed"][-1]
     here.store.change_budgets(lambda before: monthly_cap(1000 * used / 0.5))
     here.minutes(3)
     assert here.ringing() == set()

@@ -27,7 +27,12 @@ def billed(cluster: Cluster):
     events = store.events_by_job(list(store.jobs.scan())) | {job: d.events for job, d in archived.items()}
     ledgers = [[d.value for d in table.scan().values()] for table in (store.launches, store.ends)]
     return bill(
-        *ledgers, store.prices(), events, scheduler.services.ledger.catalogue, cluster.clock.now(), rules=BILLING
+        *ledgers,
+        points=store.prices(),
+        events=events,
+        catalogue=scheduler.services.ledger.catalogue,
+        as_of=cluster.clock.now(),
+        rules=BILLING,
     )
 
 

@@ -24,7 +24,7 @@ BEYOND = "9999-12-31T23:59:59-12:00"  # a moment that Python has in its own zone
 def worn(clock: ManualClock) -> Cluster:
     """A cluster with a document of every kind: jobs that run, wait and have ended, instances that live and are gone."""
     buckets = (Bucket(f"memory:///{name}", MemoryBackend(), clock) for name in ("control", "data"))
-    cluster = Cluster(Store(*buckets, clock), clock)
+    cluster = Cluster(Store(*buckets, clock=clock), clock)
     cluster.declare(notifications=Notifications(topic_arn=TOPIC))
     budgets = Budgets.model_validate({"teams": {"ants": {"month": {"dollars": 1000}}}})
     cluster.store.control.put("budgets.json", budgets.to_json())

@@ -50,7 +50,7 @@ class CrowdCluster(ElasticCluster):
     def __init__(self, local: LocalCloud) -> None:
         clock = ManualClock(local.market.clock.now())
         buckets = (Bucket(f"memory://{name}", MemoryBackend(), clock) for name in ("control", "data"))
-        super().__init__(Store(*buckets, clock), clock)
+        super().__init__(Store(*buckets, clock=clock), clock)
         self.local, self.length = local, WORK
         local.market.clock._exact = lambda: clock.now().timestamp()  # type: ignore[method-assign]
         for kind, usd in TYPES.items():

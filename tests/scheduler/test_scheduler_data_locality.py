@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from everspot_core.federation.data_locality import Inputs
-from everspot_core.federation.forecast import Forecast, MoveCost, forecast_job
+from everspot_core.federation.decision import Forecast
+from everspot_core.federation.forecast import MoveCost, forecast_job
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Request
 from everspot_store import Dataset, ManualClock, StoreUnavailable

@@ -20,7 +20,7 @@ class Timed:
 
     def __init__(self, clock: ManualClock) -> None:
         buckets = (Bucket(f"memory://{name}", MemoryBackend(), clock) for name in ("control", "data"))
-        self.here = ElasticCluster(Store(*buckets, clock), clock)
+        self.here = ElasticCluster(Store(*buckets, clock=clock), clock)
         self.here.declare(limits=LIMITS.model_copy(update={"tick_every": TICK}))
         self.scheduler = self.here.scheduler()
         self.ticks: list[timedelta] = []

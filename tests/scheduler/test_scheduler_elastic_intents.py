@@ -168,7 +168,9 @@ def test_a_launched_instance_of_which_nobody_ever_tells_is_on_the_bill(here, has
     ledgers = [
         [document.value for document in table.scan().values()] for table in (here.store.launches, here.store.ends)
     ]
-    billed = bill(*ledgers, here.store.prices(), {}, builtin(), here.clock.now(), rules=BILLING)
+    billed = bill(
+        *ledgers, points=here.store.prices(), events={}, catalogue=builtin(), as_of=here.clock.now(), rules=BILLING
+    )
     own = [i for i in billed.instances if i.launch.instance_id == "e-001"]
     assert [(i.running, i.unknown, i.cost > 0) for i in own] == [(False, not has_event, True)]
     assert any("e-001 (c6i.large in us-east-1a, spot)" in note for note in billed.notes) is not has_event
@@ -191,7 +193,9 @@ def test_a_pod_that_was_never_described_is_not_billed_beside_its_node(here, monk
     launch = here.store.launches.get("e-001").value
     assert launch.node == "i-9" and here.store.ends.get("e-001") is not None
     ledgers = [[d.value for d in table.scan().values()] for table in (here.store.launches, here.store.ends)]
-    billed = bill(*ledgers, here.store.prices(), {}, builtin(), here.clock.now(), rules=KUBERNETES)
+    billed = bill(
+        *ledgers, points=here.store.prices(), events={}, catalogue=builtin(), as_of=here.clock.now(), rules=KUBERNETES
+    )
     assert "e-001" not in {i.launch.instance_id for i in billed.instances}
     assert "i-9" in {i.launch.instance_id for i in billed.instances} and billed.cost > 0
 

@@ -12,7 +12,8 @@ from elastic_helpers import ElasticCluster
 from everspot_core.capacity.launching import LaunchTrouble
 from everspot_core.cluster.peers import Peer
 from everspot_core.federation import migration
-from everspot_core.federation.forecast import Forecast, forecast_job
+from everspot_core.federation.decision import Forecast
+from everspot_core.federation.forecast import forecast_job
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.jobs.lease import waits_since
 from everspot_core.jobs.records import Market

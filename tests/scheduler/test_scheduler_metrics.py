@@ -253,7 +253,9 @@ def billed(here: ElasticCluster, at: datetime) -> Bill:
     store, ledger = here.store, here.schedulers[0].services.ledger
     records = [[doc.value for doc in table.scan().values()] for table in (store.launches, store.ends)]
     events = store.events_by_job(["runs"])
-    return bill(*records, store.prices(), events, ledger.catalogue, at, rules=ledger.billing)
+    return bill(
+        *records, points=store.prices(), events=events, catalogue=ledger.catalogue, as_of=at, rules=ledger.billing
+    )
 
 
 def test_a_pools_preemption_rate_the_cost_of_jobs_and_their_wait_are_metrics(

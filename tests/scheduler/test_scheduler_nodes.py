@@ -45,7 +45,9 @@ def billed(cluster: Cluster):
     events = store.events_by_job(list(store.jobs.scan()))
     ledgers = [[d.value for d in table.scan().values()] for table in (store.launches, store.ends)]
     catalogue = cluster.schedulers[0].services.ledger.catalogue
-    return bill(*ledgers, store.prices(), events, catalogue, cluster.clock.now(), rules=BILLING)
+    return bill(
+        *ledgers, points=store.prices(), events=events, catalogue=catalogue, as_of=cluster.clock.now(), rules=BILLING
+    )
 
 
 def test_the_ledger_has_the_node_and_says_of_the_pod_where_it_is(pods: Cluster) -> None:

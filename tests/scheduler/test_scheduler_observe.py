@@ -37,7 +37,7 @@ class Fleet:
         self.clock, self.backend = ManualClock(), Counting()
         buckets = [Bucket("memory:///control", self.backend, self.clock)]
         buckets.append(Bucket("memory:///data", MemoryBackend(), self.clock))
-        self.buckets, self.store = buckets, Store(*buckets, self.clock)
+        self.buckets, self.store = buckets, Store(*buckets, clock=self.clock)
         manifest = self.manifest = Manifest(
             cluster="c", cloud="aws", control_url="memory:///control", data_url="memory:///data"
         )
@@ -98,7 +98,7 @@ def test_however_many_tell_something_a_tick_reads_a_hundred_the_longest_unread_f
 
 def test_an_instance_that_writes_between_its_listing_and_its_first_reading_stops_no_tick() -> None:
     fleet = Fleet(2)
-    store = Store(*fleet.buckets, fleet.clock)  # of a scheduler that has read nothing yet
+    store = Store(*fleet.buckets, clock=fleet.clock)  # of a scheduler that has read nothing yet
     observer = Observer(store, ManifestWatch(store, fleet.manifest))
     get, late = fleet.backend.get, ["i-001"]
 

@@ -76,6 +76,7 @@ class Scene:
     """A cluster with code and a dataset's file that nobody names, which a collector has found."""
 
     def __init__(self, folder: Path) -> None:
+        self.outcome: BaseException | None = None
         self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.data = Stepped()
         self.store = faulty_store(Stepped(), self.data, self.clock, FaultScript())

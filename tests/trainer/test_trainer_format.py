@@ -145,7 +145,7 @@ def test_quantized_and_compressed_tensors_come_back(tmp_path: Path) -> None:
         (lambda: 1, "builtins.function"),
         (torch.empty(2, device="meta"), "a tensor without data"),
         (torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged), "a nested tensor"),
-        (torch.zeros(2, dtype=torch.uint8).view(torch.uint4), "a tensor of dtype uint4"),
+        (torch.zeros(2, dtype=torch.uint8).view(torch.uint4), "a tensor of dtype uint4"),  # type: ignore[attr-defined]
         (torch.ones(2).to_mkldnn(), "a tensor of layout _mkldnn"),
         (torch.ones(2).as_subclass(type("Packed", (torch.Tensor,), {})), "Packed"),
     ],
@@ -155,7 +155,7 @@ def test_what_cannot_be_read_back_is_named(value: Any, kind: str) -> None:
         encode({"deep": [value]}, "piece", lambda path, tensor: path)
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_channel:UserWarning")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_:UserWarning")
 def test_quantized_tensors_of_less_than_a_byte_are_refused() -> None:
     packed = torch.quantize_per_channel(torch.rand(4, 4), torch.ones(4), torch.zeros(4), 0, torch.quint4x2)
     with pytest.raises(UnsupportedValue, match="piece is a tensor of dtype quint4x2"):

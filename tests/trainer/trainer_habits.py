@@ -197,8 +197,8 @@ def compiled(lines: list[str], stop: Stop) -> dict[str, Any]:
     """A compiled model, and a compiled teacher that follows it."""
     with Run.open(seed=1, precision="fp32") as run:
         inner = network()
-        model = torch.compile(run.prepare(inner), backend="eager")
-        teacher = torch.compile(copy.deepcopy(inner), backend="eager")
+        model: Any = torch.compile(run.prepare(inner), backend="eager")
+        teacher: Any = torch.compile(copy.deepcopy(inner), backend="eager")
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         run.track(model=model, optimizer=optimizer, loader=loader(), teacher=teacher)
         for (x,) in run.batches(TOTAL):

@@ -36,7 +36,7 @@ def fork_writers(words: tuple[str, ...]) -> None:
     """Have the trainers of this process start their writers by a command."""
     from everspot_train.trainer import agent_link
 
-    agent_link.Publisher = functools.partial(agent_link.Publisher, command=words)  # type: ignore[misc, assignment]
+    agent_link.Publisher = functools.partial(agent_link.Publisher, command=words)  # type: ignore[misc, attr-defined]
 
 
 def close() -> None:

@@ -226,7 +226,7 @@ def main() -> None:
     address, _, secret = os.environ["GCE_METADATA_HOST"].partition("/")
     token, own = "instance/service-accounts/default/token", os.environ["GCE_METADATA_HOST"]
     result = {
-        "identity": credentials.service_account_email,
+        "identity": credentials.service_account_email,  # type: ignore[attr-defined]
         "project": project,
         "allowed": allowed,
         "refused": refused,

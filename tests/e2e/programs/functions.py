@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import everspot
 
@@ -62,7 +63,8 @@ def fit(gate: str, lr: float = 0.01) -> dict:
 
 if __name__ == "__main__":
     store, gate, function = sys.argv[1:]
-    handle = {"count": count, "fit": fit}[function].options(client=everspot.Client(store)).submit(gate)
+    functions: dict[str, Any] = {"count": count, "fit": fit}
+    handle = functions[function].options(client=everspot.Client(store)).submit(gate)
     print(handle.job_id, flush=True)
     print(json.dumps(handle.result()), flush=True)
     print(json.dumps([step for step, _ in handle.metrics().get("loss", ())][-1:]), flush=True)

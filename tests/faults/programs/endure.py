@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -120,7 +121,7 @@ def heeding() -> None:
     report_weights(model.weights[name] for name in sorted(model.weights))
 
 
-def torch_net() -> "object":
+def torch_net() -> Any:
     import torch
 
     torch.manual_seed(3)

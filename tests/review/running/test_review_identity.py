@@ -36,7 +36,8 @@ class _Handler(BaseHTTPRequestHandler):
 def runner(tmp_path: Path) -> Iterator[tuple[dict[str, str], list[str]]]:
     """The variables of a job that has identity tokens, and the audiences that it was asked for."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.audiences = []  # type: ignore[attr-defined]
+    audiences: list[str] = []
+    server.audiences = audiences  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield (
@@ -45,8 +46,8 @@ def runner(tmp_path: Path) -> Iterator[tuple[dict[str, str], list[str]]]:
             "ACTIONS_ID_TOKEN_REQUEST_URL": f"http://127.0.0.1:{server.server_port}/token?api-version=2.0",
             "ACTIONS_ID_TOKEN_REQUEST_TOKEN": BEARER,
         },
-        server.audiences,
-    )  # type: ignore[attr-defined]
+        audiences,
+    )
     server.shutdown()
     thread.join()
     server.server_close()

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from everspot_core.capacity.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
+from everspot_core.cluster.manifest import Elastic
 from everspot_core.jobs.records import EventKind, Market, Reason
 
 from tests.cli.conftest import everspot
@@ -89,6 +90,20 @@ def test_instances_tell_who_lives_and_who_ended(past):
     all_rows = {row["instance_id"]: row for row in past.run("--json", "instances", "--all").json}
     assert all_rows["i-spot1"]["interrupted"] and all_rows["i-spot1"]["state"] == "ENDED"
     assert "taken by the cloud" in past.run("instances", "-a").out
+
+
+def test_doctor_misses_no_instance_where_they_are_launched_for_jobs_and_no_job_waits(world):
+    elastic = Elastic(types=["c6i.large"], markets=[Market.SPOT], max_instances=8, template="lt-1",
+                      template_version="1", places={})  # fmt: skip
+    world.store.write_manifest(world.store.manifest().model_copy(update={"elastic": elastic}))
+
+    def check() -> tuple[str, str, str]:
+        (row,) = (c for c in world.run("--json", "doctor").json["checks"] if c["name"] == "instances")
+        return row["verdict"], row["detail"], row["fix"]
+
+    assert check() == ("ok", "none is alive, and no job waits for one", "")
+    world.submit("a")
+    assert check() == ("warn", "none is alive, and jobs wait: 1", "everspot job a says what it waits for")
 
 
 def test_an_instance_that_jobs_share_is_shown_with_all_of_them(world):

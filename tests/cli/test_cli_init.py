@@ -121,6 +121,12 @@ def test_a_project_of_an_eks_cluster_names_it_everywhere_and_lets_the_jobs_in(tm
     access = " ".join(steps["Access to the Kubernetes cluster"])
     for part in ("preview", "drift", "deploy"):
         assert f"--principal-arn arn:aws:iam::123456789012:role/everspot-bootstrap-{part}" in access
+    # A pull request's job must not read secrets, with which its author would have the whole Kubernetes cluster.
+    (granted,) = (command for command in steps["Access to the Kubernetes cluster"] if "create clusterrole " in command)
+    assert {"namespaces", "podtemplates", "nodepools.karpenter.sh"} < set(
+        granted.partition("--resource=")[2].split(",")
+    )
+    assert "--verb=get,list,watch " in granted and "secrets" not in granted and "AdminView" not in access
     titles = list(steps)
     assert titles.index("Bootstrap") < titles.index("Access to the Kubernetes cluster") < titles.index("Publish")
     assert "components-aws,kubernetes" in (tmp_path / "requirements.txt").read_text()

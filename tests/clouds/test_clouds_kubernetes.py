@@ -11,18 +11,18 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from everspot_clouds.base import CloudInstance, LaunchAnswer, MessageKind, Phase, Trouble, Verdict
+from everspot_clouds.base import CloudInstance, LaunchAnswer, MessageKind, Phase, StillPending, Trouble, Verdict
 from everspot_clouds.kubernetes.capacity import PATIENCE, REPEATS
 from everspot_clouds.kubernetes.checks import kubernetes_checks
 from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
-from everspot_clouds.kubernetes.errors import StillPending
-from everspot_clouds.kubernetes.rules import RELEASED_NOTE
+from everspot_clouds.kubernetes.rules import RELEASED_NOTE, SHARE_LABEL
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Elastic, Manifest
+from everspot_local.kubernetes.api import KubeApiError
 from everspot_store import ManualClock
 from kubernetes_place import MISSING, PROGRAM, TYPE, WITHIN, ZONE, Place, eventually
 
@@ -315,6 +315,75 @@ def test_a_pod_whose_node_is_gone_keeps_its_type_zone_and_market(
     reader.close()
     # Kubernetes gives the pod up within a minute or so; the finalizer keeps it until its end is described.
     assert ended(cloud, name).interrupted is True
+
+
+def test_pods_that_no_scheduler_launched_are_neither_described_nor_touched(
+    place: Place, cloud: KubernetesCloud
+) -> None:
+    node = place.node()
+    name = launched(cloud)
+    assert described(cloud, name) is not None
+    copied = place.pods()[name]["metadata"]["labels"]  # as `kubectl debug --copy-to --keep-labels` does
+    own = {key: value for key, value in copied.items() if key != "everspot/launch"} | {"everspot/share": "cheap"}
+    for other, labels in (("copy", copied), ("own", own)):
+        containers = [{"name": "agent", "image": "none", "command": ["sleep", "1000"]}]
+        pod = {"metadata": {"name": other, "labels": labels}, "spec": {"nodeName": node, "containers": containers}}
+        place.apply({"apiVersion": "v1", "kind": "Pod", **pod})
+    assert [instance.instance_id for instance in cloud.instances()] == [name]
+    for other in ("copy", "own"):
+        place.api.delete(f"/api/v1/namespaces/{place.name}/pods/{other}")
+    place.evict(name)
+    received: list[str] = []
+    eventually(lambda: received.extend(message.instance_id for message in cloud.messages()) or name in received)
+    assert received == [name]
+
+
+def test_a_share_that_somebody_else_wrote_counts_as_the_whole(place: Place, cloud: KubernetesCloud) -> None:
+    place.node()
+    name = launched(cloud)
+    for share in ("cheap", "nan", "0", "7"):
+        place.api.patch(f"/api/v1/namespaces/{place.name}/pods/{name}", {"metadata": {"labels": {SHARE_LABEL: share}}})
+        instance = described(cloud, name)
+        assert instance is not None and instance.node_share == 1.0
+
+
+def test_an_admission_policy_that_refuses_our_labels_stops_no_tick(place: Place, cloud: KubernetesCloud) -> None:
+    place.node()
+    forbid_machine_labels(place)
+    name = launched(cloud)
+    for _ in range(2):
+        instance = described(cloud, name)
+        assert instance is not None and (instance.instance_type, instance.zone) == (TYPE, ZONE)
+    assert "everspot/machine" not in place.pods()[name]["metadata"]["labels"]
+
+
+def forbid_machine_labels(place: Place) -> None:
+    """Let the API server refuse the labels with which a scheduler notes a pod's placement."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
+    expression = "!has(object.metadata.labels) || !('everspot/machine' in object.metadata.labels)"
+    spec: dict[str, Any] = {
+        "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression}],
+        "failurePolicy": "Fail",
+    }  # fmt: skip
+    bound = {"policyName": place.name, "validationActions": ["Deny"], "matchResources": {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.name}}}}  # fmt: skip
+    base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    place.api.create(f"{base}ies", {"metadata": {"name": place.name}, "spec": spec})
+    place.api.create(f"{base}ybindings", {"metadata": {"name": place.name}, "spec": bound})
+    pod = f"/api/v1/namespaces/{place.name}/pods"
+    containers = [{"name": "agent", "image": "none"}]
+    place.api.create(pod, {"metadata": {"name": "probe"}, "spec": {"nodeName": "none", "containers": containers}})
+
+    def refused() -> bool:  # a policy takes effect a moment after it was created
+        try:
+            place.api.patch(f"{pod}/probe", {"metadata": {"labels": {"everspot/machine": "i-1"}}})
+        except KubeApiError as error:
+            return error.status == 422
+        place.api.patch(f"{pod}/probe", {"metadata": {"labels": {"everspot/machine": None}}})
+        return False
+
+    eventually(refused)
+    place.api.delete(f"{pod}/probe?gracePeriodSeconds=0")
 
 
 def test_a_reader_changes_nothing(place: Place, cloud: KubernetesCloud, clock: ManualClock) -> None:

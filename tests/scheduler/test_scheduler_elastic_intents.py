@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from elastic_helpers import TYPE, ZONE, elastic, words
 from everspot_clouds.aws.rules import BILLING
-from everspot_clouds.base import MessageKind, Trouble
+from everspot_clouds.base import MessageKind, StillPending, Trouble
 from everspot_clouds.kubernetes.rules import BILLING as KUBERNETES
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.costs.cost import bill
@@ -50,6 +50,15 @@ def test_throttled_launches_are_repeated_slower_and_slower(here):
     here.submit("j")
     here.run(60)
     assert 3 <= len(here.cloud.intents) <= 12
+
+
+def test_a_launch_under_way_is_asked_for_in_every_tick_and_called_so(here):
+    here.cloud.lost = StillPending("1 of 1 pods have no node yet")
+    here.cloud.hidden = {"e-001"}
+    here.submit("j")
+    here.run(20)
+    assert len(here.cloud.intents) == 20
+    assert "launch 1 is under way: 1 of 1 pods have no node yet" in words(here, "j")
 
 
 def test_an_old_intent_without_outcome_is_not_asked_for_again(here):

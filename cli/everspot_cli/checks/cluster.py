@@ -110,10 +110,16 @@ def _instances(session: Session) -> Check:
     if silent:
         fix = "their jobs are requeued when their leases expire; look at their system log"
         return Check("cluster", "instances", Verdict.WARN, f"silent: {', '.join(silent)}; {states}", fix)
-    if not rows:
-        fix = "is the fleet's target above 0? the capacity and quota checks say more"
-        return Check("capacity", "instances", Verdict.WARN, "none is alive", fix)
-    return Check("cluster", "instances", Verdict.OK, states)
+    if rows:
+        return Check("cluster", "instances", Verdict.OK, states)
+    if session.manifest.elastic is not None and session.manifest.standing is None:
+        waiting = [row["job_id"] for row in job_rows(session).rows if row["status"] in ("PENDING", "RECOVERING")]
+        if not waiting:
+            return Check("capacity", "instances", Verdict.OK, "none is alive, and no job waits for one")
+        fix = f"everspot job {waiting[0]} says what it waits for"
+        return Check("capacity", "instances", Verdict.WARN, f"none is alive, and jobs wait: {len(waiting)}", fix)
+    fix = "is the fleet's target above 0? the capacity and quota checks say more"
+    return Check("capacity", "instances", Verdict.WARN, "none is alive", fix)
 
 
 def _prices(session: Session) -> Check:

@@ -17,7 +17,7 @@ from everspot_clouds.base.cloud import (
     Phase,
     PlacementScore,
 )
-from everspot_clouds.base.errors import CloudError, Codes, NotOffered, Trouble, fixes
+from everspot_clouds.base.errors import CloudError, Codes, NotOffered, StillPending, Trouble, fixes
 from everspot_clouds.base.job_credentials import JobAnswer, JobCredentials
 from everspot_clouds.base.metadata import Identity, Metadata, MetadataError, MetadataUnavailable
 from everspot_clouds.base.operator import Handover, RemainingResource, RemoteAccess, Site, image_check
@@ -51,6 +51,7 @@ __all__ = [
     "RemainingResource",
     "RemoteAccess",
     "Site",
+    "StillPending",
     "Trouble",
     "Verdict",
     "fixes",

@@ -23,6 +23,10 @@ class CloudError(Exception):
         self.trouble, self.fix = trouble, fix
 
 
+class StillPending(Exception):
+    """A launch was accepted, and it is not known yet what comes of it. Ask again."""
+
+
 class NotOffered(CloudError):
     """The cloud does not offer this."""
 

@@ -14,11 +14,11 @@ from everspot_core.capacity.launching import LaunchError, LaunchIntent, LaunchTr
 from everspot_core.clock import Clock
 from kubernetes.client import ApiException
 
-from everspot_clouds.base import LaunchAnswer, Launched
+from everspot_clouds.base import LaunchAnswer, Launched, StillPending
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
-from everspot_clouds.kubernetes.errors import CONFLICT, NOT_FOUND, StillPending, is_status
-from everspot_clouds.kubernetes.instances import NodePlacement, NodePlacements, is_ended, moment, selector
+from everspot_clouds.kubernetes.errors import CONFLICT, NOT_FOUND, is_status
+from everspot_clouds.kubernetes.instances import NodePlacement, NodePlacements, is_ended, list_agents, moment
 from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, names, served_pools
 from everspot_clouds.kubernetes.rules import (
     CLUSTER_LABEL,
@@ -111,10 +111,7 @@ class PodLauncher:
 
     def _create(self, intent: LaunchIntent) -> dict[str, Document]:
         """Return the pods of the launch by name; those that are missing are created."""
-        existing = {
-            pod["metadata"]["name"]: pod
-            for pod in self._client.pods(selector(self._cluster, launch=intent.token))["items"]
-        }
+        existing = {pod["metadata"]["name"]: pod for pod in self._list_pods(intent)}
         pod_names = names(self._cluster, intent)
         if missing := [name for name in pod_names if name not in existing]:
             template = self._client.pod_template(f"{intent.template}-{intent.template_version}")
@@ -127,6 +124,9 @@ class PodLauncher:
                         raise
                     existing[name] = self._client.pod(name)  # another scheduler was faster
         return existing
+
+    def _list_pods(self, intent: LaunchIntent) -> list[Document]:
+        return list_agents(self._client, self._cluster, launch=intent.token)
 
     def _rejected(self, intent: LaunchIntent, error: ApiException | BadTemplate) -> LaunchAnswer:
         """Return the answer to a request that the API server did not accept. What was created before it is settled.
@@ -141,7 +141,7 @@ class PodLauncher:
             raise error
         refusal = _refusal(intent, kind, errors.error_code(error), errors.error_message(error))
         brought = list[Launched]()
-        for pod in self._client.pods(selector(self._cluster, launch=intent.token))["items"]:
+        for pod in self._list_pods(intent):
             placement = self._placement(pod)
             if placement is not None and not intent.whole:
                 brought.append(_launched(pod["metadata"]["name"], placement))

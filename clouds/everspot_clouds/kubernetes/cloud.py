@@ -20,7 +20,7 @@ from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.base import Cloud, CloudEnd, CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 from everspot_clouds.kubernetes import capacity, errors
 from everspot_clouds.kubernetes.client import KubernetesClient
-from everspot_clouds.kubernetes.instances import NodePlacements, describe_nodes, parse, selector
+from everspot_clouds.kubernetes.instances import NodePlacements, describe_nodes, list_agents, parse
 from everspot_clouds.kubernetes.messages import Evictions
 
 
@@ -60,7 +60,7 @@ class KubernetesCloud:
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
-        pods = self._client.pods(selector(self._cluster))["items"]
+        pods = list_agents(self._client, self._cluster)
         described = [parse(pod, place) for pod in pods if (place := self._placements.find(pod)) is not None]
         self._placements.forget_others(pods)
         if self._tidying is not None:

@@ -7,16 +7,12 @@ from everspot_core.capacity.launching import LaunchTrouble
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from everspot_clouds.base import CloudError, Trouble
+from everspot_clouds.base import CloudError, StillPending, Trouble
 
 ERRORS: tuple[type[Exception], ...] = (ApiException, HTTPError)
 """What calls of the client raise."""
 NOT_FOUND, CONFLICT = 404, 409
 _STATUSES = {401: Trouble.CREDENTIALS, 403: Trouble.CREDENTIALS, 429: Trouble.THROTTLED, CONFLICT: Trouble.TRANSIENT}
-
-
-class StillPending(Exception):
-    """Some pods of a launch have no node yet, and nothing says that they will get none. Ask again."""
 
 
 def trouble(error: Exception) -> Trouble | None:

@@ -9,11 +9,12 @@ from typing import Any
 from everspot_core.capacity.market import Market
 from everspot_core.jobs.records import Role
 
-from everspot_clouds.base import CloudInstance, Phase
+from everspot_clouds.base import CloudInstance, Phase, Trouble
 from everspot_clouds.kubernetes.boot_rules import MARKET_LABEL, PLACEMENT_LABELS, SPOT, TYPE_LABEL, ZONE_LABEL
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
-from everspot_clouds.kubernetes.errors import NOT_FOUND, is_status
+from everspot_clouds.kubernetes.errors import NOT_FOUND, is_status, trouble
 from everspot_clouds.kubernetes.node_share import billed_share, machine_name
+from everspot_clouds.kubernetes.pods import is_launched
 from everspot_clouds.kubernetes.rules import (
     CLUSTER_LABEL,
     LAUNCH_LABEL,
@@ -44,7 +45,7 @@ class NodePlacement:
         if not all(labels.get(name) for name in PLACEMENT_LABELS):
             return None
         market = Market.SPOT if labels[MARKET_LABEL] == SPOT else Market.ON_DEMAND
-        share = float(labels.get(SHARE_LABEL) or 1)
+        share = _read_share(labels.get(SHARE_LABEL))
         return cls(labels[TYPE_LABEL], labels[ZONE_LABEL], market, labels.get(MACHINE_LABEL, ""), share)
 
 
@@ -81,20 +82,41 @@ class NodePlacements:
         if placement is None:
             _log.warning("the node %s of %s lacks a label of type, zone or market", node_name, meta["name"])
             return None
-        self._by_uid[meta["uid"]] = placement
         if self.writes:
-            copies = {name: labels[name] for name in PLACEMENT_LABELS} | own
-            try:
-                self.client.patch_pod(meta["name"], {"metadata": {"labels": copies}})
-            except Exception as error:
-                if not is_status(error, NOT_FOUND):
-                    raise
+            self._copy_to_pod(meta["name"], {name: labels[name] for name in PLACEMENT_LABELS} | own)
+        self._by_uid[meta["uid"]] = placement
         return placement
+
+    def _copy_to_pod(self, name: str, labels: Mapping[str, str]) -> None:
+        """Write a placement to the labels of its pod. A pod that is gone is skipped. If the API server does not accept
+        the labels, as an admission webhook may decide, the placement is known to this scheduler alone."""
+        try:
+            self.client.patch_pod(name, {"metadata": {"labels": labels}})
+        except Exception as error:
+            if trouble(error) not in (Trouble.REQUEST, Trouble.CREDENTIALS):
+                raise
+            if not is_status(error, NOT_FOUND):
+                _log.error("the placement of %s cannot be written to its labels: %s", name, error)
 
     def forget_others(self, pods: Iterable[Document]) -> None:
         """Forget the placements of pods that are gone."""
         here = {pod["metadata"]["uid"] for pod in pods}
         self._by_uid = {uid: placement for uid, placement in self._by_uid.items() if uid in here}
+
+
+def _read_share(text: str | None) -> float:
+    """Return the part of its machine that a pod is billed for. What somebody else wrote there counts as the whole."""
+    try:
+        share = float(text or 1)
+    except ValueError:
+        return 1.0
+    return share if 0 < share <= 1 else 1.0
+
+
+def list_agents(client: KubernetesClient, cluster: str, *, launch: str | None = None) -> list[Document]:
+    """Return the cluster's pods. `launch`: of one launch only, by its token."""
+    pods = client.pods(selector(cluster, launch=launch))["items"]
+    return [pod for pod in pods if is_launched(pod, cluster)]
 
 
 def selector(cluster: str, *, launch: str | None = None) -> str:

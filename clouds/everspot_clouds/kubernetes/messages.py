@@ -14,6 +14,7 @@ from everspot_clouds.base import Message, MessageKind, Trouble
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.instances import is_ended, is_interrupted, moment, selector
+from everspot_clouds.kubernetes.pods import is_launched
 from everspot_clouds.listening import QueueListener
 
 SPAN = timedelta(seconds=30)
@@ -27,7 +28,7 @@ class Evictions(QueueListener):
 
     def __init__(self, client: KubernetesClient, cluster: str, clock: Clock) -> None:
         super().__init__()
-        self._client, self._selector, self._clock = client, selector(cluster), clock
+        self._client, self._cluster, self._clock = client, cluster, clock
         self._reported: set[str] = set()
 
     def delete(self, messages: Iterable[Message]) -> None:
@@ -39,18 +40,19 @@ class Evictions(QueueListener):
 
     def receive(self) -> None:
         """See `QueueListener`. Raises the client's errors."""
-        listed = self._client.pods(self._selector)
+        pods_selector = selector(self._cluster)
+        listed = self._client.pods(pods_selector)
         self._reported &= {pod["metadata"]["uid"] for pod in listed["items"]}
         for pod in listed["items"]:
             self._report(pod)
-        for pod in self._client.watch_pods(self._selector, listed["metadata"]["resourceVersion"], SPAN):
+        for pod in self._client.watch_pods(pods_selector, listed["metadata"]["resourceVersion"], SPAN):
             self._report(pod)
 
     def _report(self, pod: Document) -> None:
         """Keep a message about a pod that runs and is being ended by others, once."""
         meta = pod["metadata"]
         deadline = meta.get("deletionTimestamp")
-        running = pod["spec"].get("nodeName") and not is_ended(pod)
+        running = pod["spec"].get("nodeName") and not is_ended(pod) and is_launched(pod, self._cluster)
         if not deadline or not running or not is_interrupted(pod) or meta["uid"] in self._reported:
             return
         self._reported.add(meta["uid"])

@@ -40,7 +40,19 @@ class BadTemplate(ValueError):
 
 def names(cluster: str, intent: LaunchIntent) -> tuple[str, ...]:
     """Return the names of the pods of a launch. A launch that is asked for again has the same."""
-    return tuple(f"{cluster}-{intent.token[:12]}-{number}" for number in range(intent.count))
+    return tuple(f"{_stem(cluster, intent.token)}{number}" for number in range(intent.count))
+
+
+def is_launched(pod: Document, cluster: str) -> bool:
+    """Return whether a scheduler of the cluster launched a pod. A pod that somebody else creates with the labels, or
+    copies with them (`kubectl debug --copy-to --keep-labels`), has another name."""
+    meta = pod["metadata"]
+    token = meta.get("labels", {}).get(LAUNCH_LABEL)
+    return bool(token) and str(meta["name"]).startswith(_stem(cluster, token))
+
+
+def _stem(cluster: str, token: str) -> str:
+    return f"{cluster}-{token[:12]}-"
 
 
 def served_pools(intent: LaunchIntent, gpus: Mapping[str, int]) -> tuple[LaunchPool, ...]:

@@ -16,27 +16,13 @@ from everspot_clouds.aws.checks import account_checks, client_missing
 from everspot_clouds.aws.checks import client as aws_client
 from everspot_clouds.aws.checks import guarded as aws_guarded
 from everspot_clouds.kubernetes.requirements import claim_checks, guarded, requirement_checks, rights_check
-from everspot_clouds.kubernetes.rules import CLUSTER_LABEL, GKE, GKE_CONTEXT, GKE_VERSION
+from everspot_clouds.kubernetes.rules import CLUSTER_LABEL, DECLARED, GKE, GKE_CONTEXT, GKE_VERSION
 
 if TYPE_CHECKING:
     from everspot_clouds.kubernetes.client import KubernetesClient
 
 _WRITES = ("get", "create", "patch", "delete")
-_RBAC = "rbac.authorization.k8s.io"
-RIGHTS = (
-    ("namespaces", "", _WRITES),
-    ("serviceaccounts", "", _WRITES),
-    ("configmaps", "", _WRITES),
-    ("podtemplates", "", _WRITES),
-    ("deployments", "apps", _WRITES),
-    ("networkpolicies", "networking.k8s.io", _WRITES),
-    ("roles", _RBAC, _WRITES),
-    ("rolebindings", _RBAC, _WRITES),
-    ("clusterroles", _RBAC, _WRITES),
-    ("clusterrolebindings", _RBAC, _WRITES),
-    ("nodepools", "karpenter.sh", _WRITES),
-    ("ec2nodeclasses", "karpenter.k8s.aws", _WRITES),
-)
+RIGHTS = tuple((resource, group, _WRITES) for resource, group in DECLARED)
 """What `pulumi up` and `destroy` do: resources, their API groups, and verbs."""
 _ECR = re.compile(r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(?P<name>[^@:]+)")
 

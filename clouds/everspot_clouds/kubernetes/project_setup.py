@@ -22,7 +22,7 @@ from everspot_clouds.aws.project_setup import (
 )
 from everspot_clouds.aws.rules import BOOTSTRAP, dns_suffix
 from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep, filled, list_offered
-from everspot_clouds.kubernetes.rules import EKS_NAME
+from everspot_clouds.kubernetes.rules import DECLARED, EKS_NAME
 
 _PLACE = re.compile(rf"(\d{{12}})/({EKS_NAME.pattern})")
 UNBUILT = "0" * 64
@@ -30,6 +30,8 @@ UNBUILT = "0" * 64
 IMAGE_NAME = "everspot"
 SETTINGS_FILES = ("stacks/Pulumi.dev.yaml", "stacks/Pulumi.prod.yaml")
 """The files that name the image."""
+READERS = "everspot-readers"
+"""Group of the Kubernetes cluster, and its ClusterRole: of jobs that preview or look for drift."""
 AMI_ALIAS = "al2023@v20260115"
 
 CLUSTER_SETTINGS = """\
@@ -77,8 +79,8 @@ IMAGE = (
 )
 ACCESS = (
     "Gives the roles of the repository's jobs access to the Kubernetes cluster: those that preview and look for drift "
-    "may read, and the one that deploys may declare namespaces, rights and nodes. Whoever merges to main so has the "
-    "whole Kubernetes cluster."
+    "may read the kinds of objects that a stack declares, which secrets are not, and the one that deploys may declare "
+    "namespaces, rights and nodes. Whoever merges to main so has the whole Kubernetes cluster."
 )
 
 
@@ -150,20 +152,25 @@ def _image(account: str, region: str, files: Sequence[str]) -> SetupStep:
 
 
 def _access(account: str, eks: str, region: str) -> SetupStep:
-    """Source: Amazon EKS User Guide, "Grant IAM users access to Kubernetes with EKS access entries"."""
+    """Source: Amazon EKS User Guide, "Grant IAM users access to Kubernetes with EKS access entries".
+
+    EKS's own policies do not fit readers: AmazonEKSAdminViewPolicy shows secrets, with which whoever opens a pull
+    request would have the cluster, and AmazonEKSViewPolicy shows neither rights nor Karpenter's objects.
+    """
     part = partition(region)
-    commands = []
-    for name, policy in (
-        ("preview", "AmazonEKSAdminViewPolicy"),
-        ("drift", "AmazonEKSAdminViewPolicy"),
-        ("deploy", "AmazonEKSClusterAdminPolicy"),
-    ):
-        own = (
-            f"--region {region} --cluster-name {eks} --principal-arn arn:{part}:iam::{account}:role/{BOOTSTRAP}-{name}"
-        )
-        scope = f"--policy-arn arn:{part}:eks::aws:cluster-access-policy/{policy} --access-scope type=cluster"
-        commands += [f"aws eks create-access-entry {own}", f"aws eks associate-access-policy {own} {scope}"]
-    return SetupStep("Access to the Kubernetes cluster", ACCESS, tuple(commands))
+    entry = f"--region {region} --cluster-name {eks} --principal-arn arn:{part}:iam::{account}:role/{BOOTSTRAP}-"
+    resources = ",".join(f"{resource}.{group}" if group else resource for resource, group in DECLARED)
+    kubectl = f"kubectl --context {eks} create"
+    deploying = f"arn:{part}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
+    commands = (
+        f"aws eks update-kubeconfig --region {region} --name {eks} --alias {eks}",
+        f"{kubectl} clusterrole {READERS} --verb=get,list,watch --resource={resources}",
+        f"{kubectl} clusterrolebinding {READERS} --clusterrole={READERS} --group={READERS}",
+        *(f"aws eks create-access-entry {entry}{name} --kubernetes-groups {READERS}" for name in ("preview", "drift")),
+        f"aws eks create-access-entry {entry}deploy",
+        f"aws eks associate-access-policy {entry}deploy --policy-arn {deploying} --access-scope type=cluster",
+    )
+    return SetupStep("Access to the Kubernetes cluster", ACCESS, commands)
 
 
 def _split(answers: ProjectAnswers) -> tuple[str, str]:

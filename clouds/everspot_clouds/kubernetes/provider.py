@@ -39,8 +39,8 @@ class KubernetesProvider(AwsProvider):
 
     def errors(self) -> tuple[type[Exception], ...]:
         """See `Provider`."""
-        from everspot_clouds.base import CloudError
-        from everspot_clouds.kubernetes.errors import ERRORS, StillPending
+        from everspot_clouds.base import CloudError, StillPending
+        from everspot_clouds.kubernetes.errors import ERRORS
 
         return (*super().errors(), *ERRORS, StillPending, CloudError)
 

@@ -46,6 +46,23 @@ SCHEDULER_VCPUS, SCHEDULER_MIB = 0.25, 512
 GPU = "nvidia.com/gpu"
 """The resource of NVIDIA's device plugin. It is requested by a limit (Kubernetes, "Schedule GPUs")."""
 
+_RBAC = "rbac.authorization.k8s.io"
+DECLARED = (
+    ("namespaces", ""),
+    ("serviceaccounts", ""),
+    ("configmaps", ""),
+    ("podtemplates", ""),
+    ("deployments", "apps"),
+    ("networkpolicies", "networking.k8s.io"),
+    ("roles", _RBAC),
+    ("rolebindings", _RBAC),
+    ("clusterroles", _RBAC),
+    ("clusterrolebindings", _RBAC),
+    ("nodepools", "karpenter.sh"),
+    ("ec2nodeclasses", "karpenter.k8s.aws"),
+)
+"""What a stack declares: resources of the API server and their groups. Secrets are not among them."""
+
 EKS_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
 """Names of EKS clusters (Amazon EKS API Reference, CreateCluster)."""
 

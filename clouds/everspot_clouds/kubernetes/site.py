@@ -15,7 +15,7 @@ from everspot_clouds.base import RemainingResource
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.capacity import end_pod, withdraw
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
-from everspot_clouds.kubernetes.instances import is_ended, selector
+from everspot_clouds.kubernetes.instances import is_ended, list_agents
 from everspot_clouds.kubernetes.rules import FINALIZER
 
 NODE = "node"
@@ -29,7 +29,6 @@ class KubernetesSite(AwsSite):
     def __init__(self, manifest: Manifest, client: KubernetesClient | None = None) -> None:
         """Make clients. `client`: for the pods; by default that of the kubeconfig."""
         super().__init__(manifest)
-        self._pods_selector = selector(manifest.cluster)
         self._kubernetes = client or KubernetesClient.open(manifest)
 
     def remaining(self) -> list[RemainingResource]:
@@ -81,7 +80,7 @@ class KubernetesSite(AwsSite):
 
     def _pods(self) -> Mapping[str, Document]:
         try:
-            return {pod["metadata"]["name"]: pod for pod in self._kubernetes.pods(self._pods_selector)["items"]}
+            return {pod["metadata"]["name"]: pod for pod in list_agents(self._kubernetes, self._cluster)}
         except errors.ERRORS as error:
             raise errors.to_cloud_error(error) from error
 

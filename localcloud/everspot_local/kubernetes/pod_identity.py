@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from everspot_local.kubernetes.api import Document, KubeApi, KubeApiError
 
+ADD_ON = "eks-pod-identity-agent"
+"""Name of the add-on and its DaemonSet."""
 AUDIENCE = "pods.eks.amazonaws.com"
 PATH = "/v1/credentials"
 ASSOCIATED = "/v1/associated/"
@@ -86,6 +88,7 @@ class PodIdentity:
             def log_message(self, format: str, *args: object) -> None:
                 return
 
+        api.create("/apis/apps/v1/namespaces/kube-system/daemonsets", build_add_on())
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), CredentialsHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="pod-identity", daemon=True)
         self._thread.start()
@@ -100,6 +103,18 @@ class PodIdentity:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+def build_add_on() -> Document:
+    """Return the DaemonSet by which people and `everspot doctor` see that the add-on is there. The local Kubernetes has
+    no controller of DaemonSets, so it has no pods."""
+    labels = {"app.kubernetes.io/name": ADD_ON}
+    spec = {"tolerations": [{"operator": "Exists"}], "containers": [{"name": ADD_ON, "image": "none"}]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {
+        "metadata": {"name": ADD_ON, "namespace": "kube-system"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
 
 
 def read_account(api: KubeApi, token: str) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
-from everspot_clouds.base import Cloud, CloudInstance, LaunchAnswer, Launched, Trouble
+from everspot_clouds.base import Cloud, CloudInstance, LaunchAnswer, Launched, StillPending, Trouble
 from everspot_core.capacity.launching import LaunchIntent, LaunchTrouble
 from everspot_core.cluster.manifest import Elastic
 from everspot_core.schedule import Launch, PoolKey
@@ -103,10 +103,10 @@ class Launcher:
                 self._settle(intent, answer, [_launched(i) for i in described if i.launch == intent.token])
             else:
                 self._lost(intent, answer)
-        if not self.trouble:
-            self._backoff.went_well()
-        else:
+        if any(isinstance(answer, Exception) and not isinstance(answer, StillPending) for answer in answers):
             self._backoff.throttled()
+        else:
+            self._backoff.went_well()
 
     def _launch(self, intent: LaunchIntent) -> LaunchAnswer | Exception:
         try:
@@ -115,6 +115,10 @@ class Launcher:
             return error
 
     def _lost(self, intent: LaunchIntent, error: Exception) -> None:
+        if isinstance(error, StillPending):
+            _log.info("launch %d is under way: %s", intent.seq, error)
+            self.trouble = f"launch {intent.seq} is under way: {error}"
+            return
         kind = self._cloud.trouble(error)
         level = logging.WARNING if kind in (Trouble.THROTTLED, Trouble.TRANSIENT) else logging.ERROR
         _log.log(level, "launch %d got no answer (%s) and is asked again: %s", intent.seq, kind.value, error)

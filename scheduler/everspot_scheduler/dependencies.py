@@ -8,7 +8,7 @@ from everspot_core.jobs.records import JobRecord, JobState
 from everspot_core.schedule import StageRun
 from everspot_core.schedule.conditions import outside_window
 from everspot_core.schedule.stages import is_early
-from everspot_store import Store
+from everspot_store import Store, StoreDenied
 
 from everspot_scheduler.observer import Observation
 
@@ -27,6 +27,7 @@ class Chains:
         self._ended: dict[str, JobState | None] = {}
         self._producers: dict[str, str] = {}
         self._reusable: dict[str, bool] = {}
+        self._may_read_outputs = True
 
     def look(self, observation: Observation) -> None:
         """Find the waiting jobs, and learn the states of the jobs that they name and that have left the tables.
@@ -41,6 +42,7 @@ class Chains:
         self._ask_archive({job for job in other_jobs if _state(job, observation) is None} - set(self._ended))
         same_stages = {job for submission in self._waiting.values() for job in submission.same_stage}
         self._look_at_generations(same_stages, observation)
+        self._look_at_outputs(observation)
 
     def predecessor_states(self, observation: Observation) -> Mapping[str, Standing]:
         """Return, for each waiting job, the jobs that it comes after with their states. Jobs that come after none are
@@ -107,6 +109,29 @@ class Chains:
             return
         for job in unknown:
             self._reusable[job] = self._store.ran_on_generation(self._store.record(job), manifest.value.generation)
+
+    def _look_at_outputs(self, observation: Observation) -> None:
+        """Find out whether the outputs that waiting jobs are about to get still exist. If not, these jobs run
+        themselves. A scheduler without access to the data bucket counts all outputs as present."""
+        now = self._store.clock.now()
+        for job in self._waiting.values():
+            earlier_states = [self._find_state(earlier.job_id, observation) for earlier in job.after]
+            if is_early(job, now) or any(state is not JobState.SUCCEEDED for state in earlier_states):
+                continue
+            runs = [self._stage_run(other, observation) for other in job.same_stage]
+            for run in runs:
+                if run.state is JobState.SUCCEEDED and self._may_read_outputs:
+                    self._reusable[run.job_id] = self._has_outputs(run)
+
+    def _has_outputs(self, run: StageRun) -> bool:
+        try:
+            is_complete = self._store.outputs(run.producer).is_complete()
+        except StoreDenied:
+            self._may_read_outputs = False
+            return True
+        if not is_complete:
+            _log.warning("the outputs of %s are gone, or it left none: the stage is run again", run.producer)
+        return is_complete
 
     def _note_producer(self, job: str, record: JobRecord | None) -> None:
         if record is not None and record.reused_from is not None:

@@ -32,9 +32,9 @@ class Retirement:
         """
         self._stuck &= set(observation.records)
         over = [r.value for name, r in observation.records.items() if self._is_over(name, r.value, observation)]
-        run_parallel(
-            lambda record: self._archive(record, observation), sorted(over, key=lambda r: r.changed_at)[:AT_ONCE]
-        )
+        first = sorted(over, key=lambda r: r.changed_at)[:AT_ONCE]
+        written = self._store.records.modified([record.job_id for record in first])
+        run_parallel(lambda record: self._archive(record, written.get(record.job_id), observation), first)
         retired = [
             name
             for name in {*observation.instances, *observation.assignments}
@@ -52,10 +52,11 @@ class Retirement:
             return False
         return name not in observation.jobs or (record.state.final and self._long_ago(record.changed_at))
 
-    def _archive(self, record: JobRecord, observation: Observation) -> None:
+    def _archive(self, record: JobRecord, written_at: datetime | None, observation: Observation) -> None:
         try:
             if record.job_id in observation.jobs:
-                self._store.archive.move(observation.jobs[record.job_id].value, record, self._store.clock.now())
+                job, now = observation.jobs[record.job_id].value, self._store.clock.now()
+                self._store.archive.move(job, record, now, written_at)
                 _log.info("%s is archived", record.job_id)
             elif not self._store.archive.finish(record.job_id, record):
                 _log.error("%s has a record and was never submitted: it is left alone", record.job_id)

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import groupby
 
 from everspot_core.jobs.final_metrics import final_metrics
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.job_archive import Dossier
-from everspot_core.jobs.records import JobState
+from everspot_core.jobs.records import JobRecord, JobState
 from everspot_core.jobs.run_condition import ConditionResult, MetricRef, MetricSource, RunCondition
 from everspot_core.jobs.series import continued_from
 from everspot_core.schedule.stages import is_early
@@ -29,6 +30,7 @@ class JudgedCondition:
     missing: str | None = None
 
 
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _UNJUDGED = JudgedCondition()
 
 
@@ -125,15 +127,21 @@ class RunConditions:
             and observation.jobs[job].value.spec.name == name
         ]
         if live:
-            last = max(live, key=lambda record: (record.changed_at, record.job_id))
-            return self._store.dossier(last.job_id, brief=True)
+            return self._store.dossier(self._latest(live), brief=True)
         archived = self._store.archive.keys()
         keys = [key for job, key in archived.items() if job not in without and pattern.fullmatch(job)]
         for _, month in groupby(sorted(keys, reverse=True), lambda key: key.partition("/")[0]):
             dossiers = [d for d in self._store.archive.read(month).values() if _has_succeeded(d, name)]
             if dossiers:
-                return max(dossiers, key=_ended)
+                return max(dossiers, key=_end_order)
         return None
+
+    def _latest(self, records: list[JobRecord]) -> str:
+        """Return the job that ended last. The end of a job is the time at which its record was written, by the store's
+        clock: the clocks of the machines that wrote the records may differ."""
+        written = self._store.records.modified([record.job_id for record in records]) if len(records) > 1 else {}
+        last = max(records, key=lambda r: (written.get(r.job_id, _NEVER), r.changed_at, r.job_id))
+        return last.job_id
 
 
 def _is_unbegun(job: str, observation: Observation) -> bool:
@@ -146,5 +154,6 @@ def _has_succeeded(dossier: Dossier, name: str) -> bool:
     return record is not None and record.state is JobState.SUCCEEDED and dossier.submission.spec.name == name
 
 
-def _ended(dossier: Dossier) -> tuple[str, str]:
-    return (dossier.record.changed_at.isoformat() if dossier.record is not None else "", dossier.job_id)
+def _end_order(dossier: Dossier) -> tuple[datetime, datetime, str]:
+    changed_at = dossier.record.changed_at if dossier.record is not None else _NEVER
+    return (dossier.ended_at or _NEVER, changed_at, dossier.job_id)

@@ -100,9 +100,11 @@ class Archive:
 
     # Moving
 
-    def move(self, submission: JobSubmission, record: JobRecord, now: datetime) -> Dossier:
+    def move(
+        self, submission: JobSubmission, record: JobRecord, now: datetime, record_written_at: datetime | None = None
+    ) -> Dossier:
         """Archive a job that has ended: write its document, then delete its other documents. Idempotent: it finishes an
-        earlier call that was cut off.
+        earlier call that was cut off. `record_written_at`: when the record was written, by the store's clock.
 
         Raises:
             ValueError: if the job has not ended.
@@ -114,8 +116,9 @@ class Archive:
         if missing := sorted(set(names) - set(events)):
             raise BadDocument(self._events.key(missing[0]), f"job {record.job_id} is not archived without it")
         dossier = Dossier(
-            submission=submission, record=record, events=ordered([e.value for e in events.values()]), archived_at=now
-        )
+            submission=submission, record=record, events=ordered([e.value for e in events.values()]), archived_at=now,
+            record_written_at=record_written_at,
+        )  # fmt: skip
         if self._table.create(name, dossier) is None:
             existing = self._document(name)
             if existing is None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from everspot_core.documents import Document
@@ -169,6 +170,12 @@ class Table(Generic[D]):
         """Return the ids of all documents, or the ids that begin with `under` (whole segments), in order, by one
         listing."""
         return list(self.etags(under))
+
+    def modified(self, ids: Sequence[str]) -> dict[str, datetime]:
+        """Return when these documents were written last, by the store's own clock, from one listing. Missing ones are
+        left out."""
+        keys = {self.key(id): id for id in ids}
+        return {keys[e.key]: e.modified for e in self.bucket.list(self.prefix) if e.key in keys} if ids else {}
 
     def read(self, ids: Sequence[str]) -> dict[str, Versioned[D]]:
         """Return these documents, read in parallel and not remembered. Missing documents are left out, and so are

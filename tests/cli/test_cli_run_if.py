@@ -129,6 +129,28 @@ def test_the_last_job_of_a_name_is_none_of_the_same_chain(pipeline: Pipeline) ->
     assert states == ["PENDING", "SKIPPED", "PENDING", "PENDING"]
 
 
+@pytest.mark.parametrize("archived", [False, True])
+def test_the_last_job_is_the_one_whose_end_the_store_got_last_whatever_the_machines_clocks_say(
+    pipeline: Pipeline, archived: bool
+) -> None:
+    """The clock of the first job's machine is an hour ahead."""
+    store, ended = pipeline.world.store, []
+    for accuracy, ahead in ((0.9, 3600), (0.8, 0)):
+        job = pipeline.submit("deployed")
+        pipeline.work(job, 60, accuracy=accuracy)
+        record = pipeline.world.record(job)
+        pipeline.world.save(record.model_copy(update={"changed_at": record.changed_at + timedelta(seconds=ahead)}))
+        ended.append(job)
+    if archived:
+        pipeline.world.clock.advance(store.manifest().limits.archive_after + timedelta(hours=2))
+        for _ in range(2):
+            pipeline.tick()
+        assert set(ended) <= set(store.archive.keys())
+    stage = pipeline.submit("next", run_if="last(deployed.accuracy) < 0.85")
+    pipeline.tick()
+    assert pipeline.state(stage) != "SKIPPED", "0.9 is the accuracy of the job before the last one"
+
+
 def test_the_last_job_of_a_name_is_no_earlier_stage_of_the_same_chain(pipeline: Pipeline) -> None:
     """`prepare` comes two stages before the condition. It is compared with the `prepare` of the chain before, whether
     this chain's stages are archived or not."""

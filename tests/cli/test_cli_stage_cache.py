@@ -15,6 +15,8 @@ from everspot_cli.stage_cache import claim_stage
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.jobs.records import EventKind, JobState, Reason, Request
 from everspot_scheduler.loop import Scheduler
+from everspot_store import StoreDenied
+from everspot_store.outputs import Outputs
 
 ON_DEMAND, SPOT = 0.096, 0.04
 """Dollars of an hour of i-base and of i-spot1."""
@@ -270,3 +272,38 @@ def test_a_waiting_stage_is_run_if_the_one_that_it_awaited_ran_with_another_imag
     for _ in range(2):
         stages.tick()
     assert (stages.same_stage(second), stages.state(second)) == ([first], "ASSIGNED")
+
+
+@pytest.mark.parametrize("gone", ["all", "one"])
+def test_a_waiting_stage_is_run_if_outputs_have_disappeared_since_its_submission(stages: Stages, gone: str) -> None:
+    store, prepare, first = stages.world.store, stages.submit(), stages.submit("features")
+    for job, began in ((prepare, 100), (first, 300)):
+        stages.begin(job, began)
+        stages.finish(job, began + 100)
+    store.outputs(first).put(1, "second.csv", b"more")
+    prepare_again, second = stages.submit(), stages.submit("features")
+    assert (stages.same_stage(prepare_again), stages.same_stage(second)) == ([prepare], [first])
+    for entry in store.data.list(f"jobs/{first}/outputs/"):
+        if gone == "all" or entry.key.endswith("table.csv"):
+            store.data.delete(entry.key)
+    for _ in range(3):
+        stages.tick()
+    assert stages.state(prepare_again) == "SUCCEEDED"
+    assert stages.state(second) in ("PENDING", "ASSIGNED"), "it waits for an instance, or has one"
+    waiting = store.notes.waiting.read().jobs
+    assert second not in waiting or waiting[second].why != "same-stage"
+
+
+def test_outputs_count_as_present_where_the_scheduler_may_not_read_the_data_bucket(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise StoreDenied("jobs/ of the data bucket")
+
+    first, second = stages.submit(), stages.submit()
+    stages.begin(first, 100)
+    stages.finish(first, 200)
+    monkeypatch.setattr(Outputs, "is_complete", refuse)
+    for _ in range(2):
+        stages.tick()
+    assert (stages.state(second), stages.world.record(second).reused_from) == ("SUCCEEDED", first)

@@ -85,7 +85,9 @@ def examples() -> dict[str, Document]:
         "CheckpointHead": a_head(),
         "Event": an_event(),
         "PriceTable": some_prices(),
-        "Dossier": every_field(Dossier, submission=own, record=a_record(), events=[an_event()], archived_at=AT),
+        "Dossier": every_field(
+            Dossier, submission=own, record=a_record(), events=[an_event()], archived_at=AT, record_written_at=AT
+        ),
         "Request": every_field(Request, at=AT, by="ann", note="why"),
         "RollRequest": every_field(RollRequest, at=AT, by="ann", note="why", generation="g2"),
     }

@@ -1,5 +1,7 @@
 """All documents of one job in one document. A finished job is archived in this form."""
 
+from datetime import datetime
+
 from pydantic import Field
 
 from everspot_core.documents import Document, Utc
@@ -18,6 +20,15 @@ class Dossier(Document):
     record: JobRecord | None = Field(default=None, description="None: it has never had an instance.")
     events: list[Event] = Field(default_factory=list)
     archived_at: Utc | None = None
+    record_written_at: Utc | None = Field(
+        default=None, description="When the last record was written, by the store's own clock; None: not known."
+    )
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When the job ended, by the store's own clock if that is known, so that ends on several machines are in
+        order; None without a record."""
+        return self.record_written_at or (self.record.changed_at if self.record is not None else None)
 
     @property
     def job_id(self) -> str:

@@ -58,7 +58,8 @@ class SlowImages(torch.utils.data.Dataset[Any]):
 def measure_read(model: nn.Module, images: SlowImages) -> float:
     """Return how long a read has to wait for the processors to be busy for `BUSY_SHARE` of a step.
 
-    Steps of a copy of the model are measured. Where other programs slow them down, a read takes at least a third of a step.
+    Steps of a copy of the model are measured. Where other programs slow them down, a read takes at least a third of
+    a step.
     """
     model = copy.deepcopy(model)
     optimizer = torch.optim.Adam(model.parameters())

@@ -92,6 +92,14 @@ def test_with_past_runs_the_plan_is_by_their_median(world: Any, tmp_path: Path) 
         (("--budget", "5"), {}, "what a run of train costs is not known"),
         (("--budget", "0.01"), {"expected_duration": "100h"}, "$0.0100 does not suffice for a sweep of train"),
         (("--budget", "5", "--metric", "score"), {"expected_duration": "1h"}, "the name score does not say whether"),
+        (("--budget", "5", "--metric", " "), {"expected_duration": "1h"}, "--metric has to name one of the metrics"),
+        (
+            ("--budget", "5", "--metric", "val/loss"),
+            {"expected_duration": "1h"},
+            "image-classification does not report",
+        ),
+        (("--budget", "5"), {"expected_duration": "1h", "every": "1d"}, "each trial would begin a series"),
+        (("--budget", "5"), {"expected_duration": "1h", "deadline": "1m"}, "the deadline cannot be kept"),
         (("--budget", "5", "--out", "/sweep.yaml"), {"expected_duration": "1h"}, "names its job relative to itself"),
     ],
 )
@@ -102,6 +110,23 @@ def test_what_cannot_be_planned_is_refused_with_its_reason(
     answer = plan(world, tmp_path, *arguments, **more)
     assert answer.code != 0
     assert message in " ".join(answer.err.split())
+
+
+@pytest.mark.parametrize("metric", ["val/loss", "loss: first #2", "Verlust größe", "true loss", "1e5"])
+def test_a_plan_can_be_read_back_whatever_a_metric_of_a_program_is_called(
+    world: Any, tmp_path: Path, metric: str
+) -> None:
+    world.offer("m6i.large")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "main.py").write_text("# checkpoints")
+    job = {"name": "own", "code": str(tmp_path / "src"), "entrypoint": ["main.py"], "expected_duration": "1h"}
+    file, out = tmp_path / "a job #1.yaml", tmp_path / "sweep.yaml"
+    file.write_text(json.dumps(job))
+    words = ("--metric", metric, "--direction", "minimize", "--budget", "5", "--out", str(out))
+    answer = world.run("plan", str(file), *words)
+    assert answer.code == 0, answer.err
+    assert yaml.safe_load(out.read_text())["metric"] == metric
+    assert world.run("sweep", str(out), "--dry-run").code == 0
 
 
 @given(st.floats(0.01, 1e4), st.floats(0.001, 1e3), st.floats(0, 1), st.integers(2, 5), st.integers(2, 5))

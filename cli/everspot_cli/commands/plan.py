@@ -1,11 +1,12 @@
 """`everspot plan`: the file of a sweep that fits a budget, to edit."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import yaml
-from everspot_core.experiments.sweep import Direction, SweepSpec
+from everspot_core.experiments.sweep import Direction
 from everspot_core.jobs.job import JobSubmission
 
 from everspot_cli.commands.options import Json, current_session
@@ -21,6 +22,7 @@ from everspot_cli.sweeping.planning import (
     plan_document,
     write_plan,
 )
+from everspot_cli.sweeping.reading import check_sweep
 
 
 def register(app: typer.Typer) -> None:
@@ -46,9 +48,13 @@ def plan(
     The cost of a run is the median of the job's past runs, or else its expected_duration at catalogue prices. Comments
     in the file say where each figure comes from, and which are assumptions.
     """
+    if not metric.strip():
+        raise CliError("--metric has to name one of the metrics that the job reports", Exit.USAGE)
     session = current_session(context, json)
     spec = read_spec(file, Overrides.read(None, (), ()))
-    submission = JobSubmission(job_id=spec.name, spec=spec, submitted_at=session.now)
+    now = session.now
+    deadline = now + spec.deadline if isinstance(spec.deadline, timedelta) else spec.deadline
+    submission = JobSubmission(job_id=spec.name, spec=spec, submitted_at=now, deadline_at=deadline)
     job_context = SubmissionContext.read_if_chosen(session, str(file), submission, wait_for_capacity=False)
     _, refused = run_checks(job_context)
     if refused is not None:
@@ -67,7 +73,7 @@ def plan(
         plan=size,
         candidates=candidates,
     )
-    sweep = SweepSpec.model_validate(yaml.safe_load(text))
+    sweep = check_sweep(yaml.safe_load(text), file.with_name(out.name) if out is not None else file)
     if out is not None:
         _write(out, file, text)
     if session.json:

@@ -4,12 +4,14 @@ Each figure has a comment that says where it comes from. What is an assumption i
 """
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import yaml
 from everspot_core.counting import counted
 from everspot_core.experiments.fidelity import Fidelity
 from everspot_core.experiments.sweep import Direction, SweepSpec
@@ -165,7 +167,7 @@ def write_plan(
     interval = "auto: weighs its own checkpoints against interruptions" if policy.is_auto else f"{policy.every}"
     rungs = " + ".join(str(size) for size in plan.sizes)
     lines = [
-        f"# A sweep of {file.name} for {money(budget)}. Edit it, then: everspot sweep FILE --dry-run",
+        f"# A sweep of {_scalar(file.name)} for {money(budget)}. Edit it, then: everspot sweep FILE --dry-run",
         f"# types that fit, the cheapest first (catalogue): {types}",
         f"# checkpoint interval of the job: {interval}",
         f"# one run of full size: {money(cost.usd)} ({cost.source})",
@@ -173,11 +175,11 @@ def write_plan(
         f"# full ({money(cost.start_usd)}); {RESERVE:.0%} of the budget is left for boot,",
         "# idling, interruptions and retries (assumption)",
         f"name: {spec.name[:32].rstrip('-')}-sweep",
-        f"job: {file.name}",
-        f"metric: {metric}",
+        f"job: {_scalar(file.name)}",
+        f"metric: {_scalar(metric)}",
         f"direction: {direction.value}",
         f"fields:  # {reason}",
-        *(f"  {name}: {json.dumps(value)}" for name, value in fields.items()),
+        *(f"  {_scalar(name)}: {json.dumps(value)}" for name, value in fields.items()),
         f"  budget.dollars: {json.dumps({'choices': [round(max(plan.trial_cap_usd, 0.01), 2)]})}"
         "  # a cap on each trial: twice a run of full size",
         f"trials: {plan.trials}",
@@ -189,6 +191,12 @@ def write_plan(
         content = fidelity.model_dump(mode="json")
         lines += [f"fidelity: {json.dumps(content)}  # assumption: time is proportional to {fidelity.field}"]
     return "\n".join(lines) + "\n"
+
+
+def _scalar(text: str) -> str:
+    """Return a text as YAML reads it back, in quotes unless it is plain."""
+    is_plain = re.fullmatch(r"[A-Za-z_][\w./-]*", text, re.ASCII) and yaml.safe_load(text) == text
+    return text if is_plain else json.dumps(text)
 
 
 def plan_document(text: str, spec: SweepSpec, cost: RunCost, plan: SweepPlan, budget: float) -> dict[str, Any]:

@@ -30,6 +30,16 @@ def read_sweep(file: Path) -> SweepSpec:
     data = read_yaml(file)
     if not isinstance(data, dict):
         raise CliError(f"{file} must be a mapping of fields, such as `name: my-sweep`")
+    return check_sweep(data, file)
+
+
+def check_sweep(data: dict[str, Any], file: Path) -> SweepSpec:
+    """Return the sweep that the content of a file describes, which need not be written yet. The job's file is beside
+    it.
+
+    Raises:
+        CliError: as `read_sweep`.
+    """
     spec, problems = None, []
     try:
         spec = SweepSpec.model_validate(data)

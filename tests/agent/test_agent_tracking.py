@@ -122,8 +122,12 @@ import wandb
 notes = pathlib.Path(os.environ["NOTES"])
 first = not (notes / "here").exists()
 with wandb.init(settings=wandb.Settings(silent=True)) as run:
-    run.log({"loss": 0.5 if first else 0.25}, step=1 if first else 2)
+    run.log({"loss": 0.5 if first else 0.25, "val/l\u00f6ss": float("nan")}, step=1 if first else 2)
     print("run", run.id, run.project, run.resumed, flush=True)
+    fold = f"{os.environ['WANDB_RUN_ID']}-fold-2"
+    with wandb.init(id=fold, name=fold, reinit="create_new", settings=wandb.Settings(silent=True)) as second:
+        second.log({"loss": 1.0}, step=1)
+        print("fold", second.id, flush=True)
 if first:
     (notes / "here").touch()
     time.sleep(600)
@@ -154,6 +158,30 @@ def test_attempts_of_a_program_with_wandb_write_one_run_into_the_outputs(cluster
     assert record.state is JobState.SUCCEEDED, cluster.printed()
     lines = [line.split() for line in cluster.printed().splitlines() if line.startswith("run ")]
     assert [line[:3] for line in lines] == [["run", "job-1", "vision"]] * 2
+    folds = [line for line in cluster.printed().splitlines() if line.startswith("fold ")]
+    assert folds == ["fold job-1-fold-2"] * 2, "a second run at the same time has an id of its own, in each attempt"
     runs = [output for output in cluster.store.outputs("job-1").list() if output.path.endswith(".wandb")]
     assert {output.epoch for output in runs} == {1, 2}
     assert all(output.path.startswith("wandb/offline-run-") and "job-1" in output.path for output in runs)
+
+
+@pytest.mark.parametrize(
+    ("rank", "variables", "run"),
+    [
+        ("0", {"WANDB_RUN_ID": "job-1", "WANDB_NAME": "job-1"}, "job-1 job-1"),
+        ("1", {"WANDB_RUN_ID": "job-1", "WANDB_NAME": "job-1"}, "job-1-rank1 job-1-rank1"),
+        ("1", {"WANDB_RUN_ID": "own", "WANDB_NAME": "job-1"}, "own job-1"),
+        ("1", {}, "None None"),
+    ],
+)
+def test_each_process_of_a_job_has_a_run_of_its_own(
+    tmp_path: Path, rank: str, variables: dict[str, str], run: str
+) -> None:
+    """Two processes with the same id would write into one history at the same time."""
+    program = tmp_path / "show.py"
+    program.write_text("import os\nprint(os.environ.get('WANDB_RUN_ID'), os.environ.get('WANDB_NAME'))")
+    done = subprocess.run(
+        [sys.executable, "-m", "everspot_train.worker", str(program)], check=True, capture_output=True, text=True,
+        env={"PATH": os.environ["PATH"], "RANK": rank, **variables}, timeout=LONG,
+    )  # fmt: skip
+    assert done.stdout.strip() == run

@@ -27,6 +27,7 @@ _OWN = (__file__, runpy.__file__, "<frozen runpy>")
 def main(arguments: list[str]) -> None:
     """Run the program. It ends with 1 after an exception, else as the program does."""
     own_secrets()  # before the program may take them out of its environment
+    _separate_wandb_runs()
     end = SoundEnd()
     atexit.register(end.conclude)  # the first function that is registered is called last
     try:
@@ -51,6 +52,17 @@ def main(arguments: list[str]) -> None:
         record("".join(traceback.format_exception_only(type(error), error)).strip(), text)
         sys.excepthook(type(error), error, trace)
         sys.exit(1)
+
+
+def _separate_wandb_runs() -> None:
+    """Give every process but the first a run of its own in Weights & Biases, which goes on over all attempts.
+
+    The agent sets one id for the job. Two processes with the same id would overwrite each other's history. An id that
+    the job's own `env` sets differs from the name, and stays.
+    """
+    rank, run = os.environ.get("RANK", "0"), os.environ.get("WANDB_RUN_ID")
+    if rank != "0" and run and run == os.environ.get("WANDB_NAME"):
+        os.environ["WANDB_RUN_ID"] = os.environ["WANDB_NAME"] = f"{run}-rank{rank}"
 
 
 def _without_own(trace: TracebackType | None) -> TracebackType | None:

@@ -2,18 +2,21 @@
 
 import logging
 from collections.abc import Mapping
+from datetime import timedelta
 
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobRecord, JobState
 from everspot_core.schedule import StageRun
 from everspot_core.schedule.conditions import outside_window
 from everspot_core.schedule.stages import is_early
-from everspot_store import Store, StoreDenied
+from everspot_store import Store, StoreDenied, StoreError
 
 from everspot_scheduler.observer import Observation
 
 Standing = tuple[tuple[str, JobState | None], ...]
 """Earlier jobs with their states, each by the name that the later job uses; None: the job is not known."""
+OUTPUTS_PAUSE = timedelta(hours=1)
+"""Real time for which outputs are not looked for after the data bucket did not answer, or refused it."""
 _log = logging.getLogger(__name__)
 
 
@@ -27,7 +30,7 @@ class Chains:
         self._ended: dict[str, JobState | None] = {}
         self._producers: dict[str, str] = {}
         self._reusable: dict[str, bool] = {}
-        self._may_read_outputs = True
+        self._reads_outputs_from = timedelta(0)
 
     def look(self, observation: Observation) -> None:
         """Find the waiting jobs, and learn the states of the jobs that they name and that have left the tables.
@@ -112,7 +115,7 @@ class Chains:
 
     def _look_at_outputs(self, observation: Observation) -> None:
         """Find out whether the outputs that waiting jobs are about to get still exist. If not, these jobs run
-        themselves. A scheduler without access to the data bucket counts all outputs as present."""
+        themselves. Where the data bucket does not answer, or refuses the scheduler, all outputs count as present."""
         now = self._store.clock.now()
         for job in self._waiting.values():
             earlier_states = [self._find_state(earlier.job_id, observation) for earlier in job.after]
@@ -120,14 +123,18 @@ class Chains:
                 continue
             runs = [self._stage_run(other, observation) for other in job.same_stage]
             for run in runs:
-                if run.state is JobState.SUCCEEDED and self._may_read_outputs:
+                if run.state is JobState.SUCCEEDED:
                     self._reusable[run.job_id] = self._has_outputs(run)
 
     def _has_outputs(self, run: StageRun) -> bool:
+        if self._store.clock.monotonic() < self._reads_outputs_from:
+            return True
         try:
             is_complete = self._store.outputs(run.producer).is_complete()
-        except StoreDenied:
-            self._may_read_outputs = False
+        except StoreError as error:
+            self._reads_outputs_from = self._store.clock.monotonic() + OUTPUTS_PAUSE
+            level = logging.INFO if isinstance(error, StoreDenied) else logging.WARNING
+            _log.log(level, "whether the outputs of %s are still there cannot be read: %s", run.producer, error)
             return True
         if not is_complete:
             _log.warning("the outputs of %s are gone, or it left none: the stage is run again", run.producer)

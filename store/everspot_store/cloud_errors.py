@@ -8,7 +8,11 @@ from obstore.exceptions import AlreadyExistsError, PermissionDeniedError, Precon
 from everspot_store.backend import WriteOutcome
 from everspot_store.errors import StoreBusy, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 
-_DENIED = ("<Code>ExpiredToken", "<Code>InvalidToken", "<Code>InvalidAccessKeyId", "<Code>SignatureDoesNotMatch")
+# obstore reports a refused listing as an error of no kind: only its text has the status.
+_DENIED = (
+    *("<Code>ExpiredToken", "<Code>InvalidToken", "<Code>InvalidAccessKeyId", "<Code>SignatureDoesNotMatch"),
+    "403 Forbidden",
+)
 # S3's answers to a signature for the wrong region, and to a request at the wrong region's endpoint.
 _ELSEWHERE = ("<Code>AuthorizationHeaderMalformed", "<Code>PermanentRedirect", "incorrectly configured region")
 _WRONG = ("301 Moved Permanently", "405 Method Not Allowed", "InvalidPath")

@@ -15,7 +15,7 @@ from everspot_cli.stage_cache import claim_stage
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.jobs.records import EventKind, JobState, Reason, Request
 from everspot_scheduler.loop import Scheduler
-from everspot_store import StoreDenied
+from everspot_store import StoreDenied, StoreUnavailable
 from everspot_store.outputs import Outputs
 
 ON_DEMAND, SPOT = 0.096, 0.04
@@ -294,11 +294,12 @@ def test_a_waiting_stage_is_run_if_outputs_have_disappeared_since_its_submission
     assert second not in waiting or waiting[second].why != "same-stage"
 
 
-def test_outputs_count_as_present_where_the_scheduler_may_not_read_the_data_bucket(
-    stages: Stages, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [StoreDenied, StoreUnavailable])
+def test_outputs_count_as_present_where_the_scheduler_cannot_read_the_data_bucket(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def refuse(*_: object) -> bool:
-        raise StoreDenied("jobs/ of the data bucket")
+        raise error("jobs/ of the data bucket")
 
     first, second = stages.submit(), stages.submit()
     stages.begin(first, 100)

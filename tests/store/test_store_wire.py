@@ -149,6 +149,9 @@ def test_errors_are_told_apart(bucket: Bucket, wire: Any, clock: ManualClock) ->
             bucket.get("k")
         with pytest.raises(StoreDenied, match=code):
             bucket.create("k", b"")
+    wire.on("GET", "list-type", (403, "AccessDenied"))
+    with pytest.raises(StoreDenied, match="AccessDenied"):
+        bucket.list()
     assert clock.slept == [], "a refusal is not retried"
     wire.on("GET", "/k", "drop", times=4)
     with pytest.raises(StoreUnavailable):

@@ -274,8 +274,8 @@ def test_a_waiting_stage_is_run_if_the_one_that_it_awaited_ran_with_another_imag
     assert (stages.same_stage(second), stages.state(second)) == ([first], "ASSIGNED")
 
 
-@pytest.mark.parametrize("gone", ["all", "one"])
-def test_a_waiting_stage_is_run_if_outputs_have_disappeared_since_its_submission(stages: Stages, gone: str) -> None:
+@pytest.mark.parametrize("removed", ["all", "one"])
+def test_a_waiting_stage_is_run_if_outputs_have_disappeared_since_its_submission(stages: Stages, removed: str) -> None:
     store, prepare, first = stages.world.store, stages.submit(), stages.submit("features")
     for job, began in ((prepare, 100), (first, 300)):
         stages.begin(job, began)
@@ -284,7 +284,7 @@ def test_a_waiting_stage_is_run_if_outputs_have_disappeared_since_its_submission
     prepare_again, second = stages.submit(), stages.submit("features")
     assert (stages.same_stage(prepare_again), stages.same_stage(second)) == ([prepare], [first])
     for entry in store.data.list(f"jobs/{first}/outputs/"):
-        if gone == "all" or entry.key.endswith("table.csv"):
+        if removed == "all" or entry.key.endswith("table.csv"):
             store.data.delete(entry.key)
     for _ in range(3):
         stages.tick()

@@ -37,6 +37,33 @@ def test_the_price_list_pages_and_lists_what_is_never_sold_too(pricing):
     assert {attributes["capacitystatus"] for attributes in instances} == {"Used", "UnusedCapacityReservation"}
 
 
+def test_bare_metal_has_a_family_of_its_own_and_a_row_for_dedicated_hosts(pricing):
+    """Given the filters of Karpenter, which takes no on-demand price unless both of its queries have some."""
+    common = {
+        "regionCode": "us-east-1", "serviceCode": "AmazonEC2", "preInstalledSw": "NA", "operatingSystem": "Linux",
+        "capacitystatus": "Used", "marketoption": "OnDemand",
+    }  # fmt: skip
+
+    def prices(**fields):
+        answer = pricing.get_products(ServiceCode="AmazonEC2", Filters=match(**common, **fields), MaxResults=100)
+        products = [json.loads(text) for text in answer["PriceList"]]
+        names = [product["product"]["attributes"]["instanceType"] for product in products]
+        skus = {product["product"]["sku"] for product in products}
+        terms = [next(iter(product["terms"]["OnDemand"].values())) for product in products]
+        dimensions = [next(iter(term["priceDimensions"].values())) for term in terms]
+        assert len(skus) == len(names) == len(set(names))
+        return dict(zip(names, (float(each["pricePerUnit"]["USD"]) for each in dimensions), strict=True))
+
+    shared = prices(tenancy="Shared", productFamily="Compute Instance")
+    metal = prices(tenancy="Dedicated", productFamily="Compute Instance (bare metal)")
+    catalogue = builtin()
+    assert shared and metal and all(".metal" in name for name in metal)
+    assert not any(".metal" in name for name in shared)
+    for name, usd in {**shared, **metal}.items():
+        assert usd == catalogue.on_demand(name, "us-east-1").usd_per_hour, name
+    assert prices(tenancy="Shared", productFamily="Compute Instance (bare metal)") == metal
+
+
 @pytest.mark.parametrize(
     ("query", "code"),
     [

@@ -37,6 +37,9 @@ _OTHERS: tuple[tuple[str, str, str, dict[str, str], str, float, float], ...] = (
     ("AmazonS3", "API Request", "Requests-Tier1", {"group": "S3-API-Tier1"}, "Requests", 0.000005, 0.000005),
     ("AmazonS3", "API Request", "Requests-Tier2", {"group": "S3-API-Tier2"}, "Requests", 0.0000004, 0.0000004),
 )  # fmt: skip
+_FAMILIES = {False: "Compute Instance", True: "Compute Instance (bare metal)"}
+"""The product family of a type, by whether it is bare metal. Karpenter asks for both, and takes no price of either
+while one has none (karpenter-provider-aws, pkg/providers/pricing)."""
 _SERVICES = frozenset(row[0] for row in _OTHERS)
 
 
@@ -98,8 +101,11 @@ class _NotListed(Exception):
 
 
 def _matches(product: dict[str, Any], filters: dict[str, str]) -> bool:
-    fields = {**product["attributes"], "productFamily": product["productFamily"]}
-    return all(fields.get(field, "").lower() == value.lower() for field, value in filters.items())
+    """Return whether a product has all values. Neither their case nor that of the fields' names counts: Karpenter asks
+    for `serviceCode`, which is the attribute `servicecode`."""
+    fields = {name.lower(): value.lower() for name, value in product["attributes"].items()}
+    fields["productfamily"] = product["productFamily"].lower()
+    return all(fields.get(field.lower(), "") == value.lower() for field, value in filters.items())
 
 
 def _all(catalogue: Catalogue) -> list[dict[str, Any]]:
@@ -110,13 +116,17 @@ def _all(catalogue: Catalogue) -> list[dict[str, Any]]:
             if price is None or "." not in name:  # Google's types have hyphens
                 continue
             kind = catalogue.types[name]
+            metal = ".metal" in name
             attributes = {
                 "instanceType": name, "regionCode": region, "operatingSystem": "Linux", "tenancy": "Shared",
                 "preInstalledSw": "NA", "licenseModel": "No License required", "marketoption": "OnDemand",
                 "vcpu": str(kind.vcpus), "memory": f"{kind.memory_gib:g} GiB", "operation": "RunInstances",
             }  # fmt: skip
             for status, usd in (("Used", price.usd_per_hour), ("UnusedCapacityReservation", 0.0)):
-                products.append(_product({**attributes, "capacitystatus": status}, usd))
+                products.append(_product({**attributes, "capacitystatus": status}, usd, family=_FAMILIES[metal]))
+            if metal:  # a host of its own costs the same, and some clients read that row alone
+                dedicated = {**attributes, "tenancy": "Dedicated", "capacitystatus": "Used"}
+                products.append(_product(dedicated, price.usd_per_hour, family=_FAMILIES[metal]))
     return products
 
 
@@ -137,7 +147,9 @@ def _product(
     family: str = "Compute Instance",
     unit: str = "Hrs",
 ) -> dict[str, Any]:
-    names = (attributes.get(name, "") for name in ("regionCode", "instanceType", "capacitystatus", "usagetype"))
+    attributes = {**attributes, "servicecode": service}
+    parts = ("regionCode", "instanceType", "tenancy", "capacitystatus", "usagetype")
+    names = (attributes.get(name, "") for name in parts)
     sku = ".".join(name for name in names if name).upper()
     dimension = {"unit": unit, "beginRange": "0", "endRange": "Inf", "pricePerUnit": {"USD": f"{usd:.10f}"}}
     return {

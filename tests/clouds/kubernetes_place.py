@@ -65,6 +65,7 @@ class Place:
         self.plane, self.folder, self.api = plane, folder, plane.admin()
         self.name = f"t-{uuid4().hex[:8]}"
         self.nodes: dict[str, subprocess.Popen[str]] = {}
+        self.volumes: list[str] = []
         self.api.create("/api/v1/namespaces", {"metadata": {"name": self.name}})
         eventually(lambda: self.exists(f"/api/v1/namespaces/{self.name}/serviceaccounts/default"))
         for document in yaml.safe_load_all(RIGHTS.read_text().replace("NAMESPACE", self.name)):
@@ -147,6 +148,32 @@ class Place:
     def log(self, pod: str) -> str:
         return (self.folder / f"{self.name}_{pod}" / "log").read_text()
 
+    def create_claim(self, name: str, mode: str = "ReadOnlyMany", *, phase: str = "Bound", **volume: Any) -> None:
+        """Create a claim, and wait for its phase. It gets a volume of its own, and loses it again where it is to be
+        lost. `volume`: what the volume is, by default an export of NFS."""
+        volume_name = f"{name}-{self.name}"
+        size: dict[str, Any] = {"storage": "1Gi"}
+        if phase != "Pending":
+            source = volume or {"nfs": {"server": "192.0.2.1", "path": "/"}}
+            reference = {"namespace": self.name, "name": name}
+            spec = {"accessModes": [mode], "capacity": size, "claimRef": reference, **source}
+            self.api.create("/api/v1/persistentvolumes", {"metadata": {"name": volume_name}, "spec": spec})
+            self.volumes.append(volume_name)
+        claims = f"/api/v1/namespaces/{self.name}/persistentvolumeclaims"
+        request = {
+            "accessModes": [mode],
+            "storageClassName": "",
+            "volumeName": volume_name,
+            "resources": {"requests": size},
+        }
+        self.api.create(claims, {"metadata": {"name": name}, "spec": request})
+        first = "Bound" if phase == "Lost" else phase
+        eventually(lambda: self.api.get(f"{claims}/{name}")["status"].get("phase") == first)
+        if phase == "Lost":
+            self.api.delete(f"/api/v1/persistentvolumes/{volume_name}")
+            self.api.patch(f"/api/v1/persistentvolumes/{volume_name}", {"metadata": {"finalizers": None}})
+            eventually(lambda: self.api.get(f"{claims}/{name}")["status"]["phase"] == phase)
+
     def write_event(self, pod: str, reason: str, message: str) -> None:
         """Write an event about a pod as Karpenter does."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -194,3 +221,6 @@ class Place:
             except KubeApiError as error:
                 assert error.status == 404
         self.api.delete(f"/api/v1/namespaces/{self.name}")
+        for volume in self.volumes:  # with its claim, which goes with the namespace
+            if self.exists(f"/api/v1/persistentvolumes/{volume}"):
+                self.api.delete(f"/api/v1/persistentvolumes/{volume}")

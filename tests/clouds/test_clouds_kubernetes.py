@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -148,19 +149,37 @@ def test_a_missing_claim_with_datasets_is_the_reason_and_a_bound_one_is_mounted(
     (error,) = settle(cloud, launch).errors
     assert (error.kind, error.code) == (LaunchTrouble.CAPACITY, "Unschedulable")
     assert 'persistentvolumeclaim "flowers" not found' in error.message
-    name = f"flowers-{place.name}"
-    claim = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}}
-    # This control plane has no controller that binds volumes, so the claim is created as that controller leaves it.
-    bound = {"name": "flowers", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
-    place.api.create(f"{namespace}/persistentvolumeclaims", {"metadata": bound, "spec": {**claim, "volumeName": name}})
-    served = {"claimRef": {"namespace": place.name, "name": "flowers"}, "nfs": {"server": "192.0.2.1", "path": "/"},
-              "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}}  # fmt: skip
-    place.api.create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": served})
-    try:
-        agent = launched(cloud)
-        assert volume in place.pods()[agent]["spec"]["volumes"]
-    finally:
-        place.api.delete(f"/api/v1/persistentvolumes/{name}")
+    place.create_claim("flowers")
+    agent = launched(cloud)
+    assert volume in place.pods()[agent]["spec"]["volumes"]
+
+
+READER = """
+print(open("/mnt/datasets/word").read())
+try:
+    open("/mnt/datasets/other", "w")
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_the_local_kubelet_mounts_a_claim_read_only_at_its_path(
+    place: Place, cloud: KubernetesCloud, tmp_path: Path
+) -> None:
+    place.node()
+    (tmp_path / "flowers").mkdir()
+    (tmp_path / "flowers/word").write_text("tulip")
+    place.create_claim("flowers", hostPath={"path": str(tmp_path / "flowers")})
+    place.template(sys.executable, "-c", READER)
+    mount = {"name": "datasets", "mountPath": "/mnt/datasets", "readOnly": True}
+    template = place.api.get(f"/api/v1/namespaces/{place.name}/podtemplates/train-1")["template"]
+    template["spec"]["containers"][0]["volumeMounts"] = [mount]
+    template["spec"]["volumes"] = [{"name": "datasets", "persistentVolumeClaim": {"claimName": "flowers"}}]
+    place.api.patch(f"/api/v1/namespaces/{place.name}/podtemplates/train-1", {"template": template})
+    agent = launched(cloud)
+    assert ended(cloud, agent).interrupted is False
+    assert place.log(agent).splitlines() == ["tulip", "Read-only file system"]
+    assert not (tmp_path / "flowers/other").exists()
 
 
 @pytest.mark.parametrize(

@@ -148,15 +148,8 @@ def test_doctor_asks_for_the_nodes_and_says_what_a_scheduler_may_not_see(equippe
     assert all("you may not see it" in check.detail for check in checks if check.verdict is Verdict.SKIP)
 
 
-def create_claim(place: Place, namespace: str, mode: str, phase: str) -> None:
-    """Create a claim of a volume as the controller that binds volumes leaves it."""
-    claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
-    spec = {"accessModes": [mode], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}}
-    place.api.create(claims, {"metadata": {"name": "flowers"}, "spec": spec})
-    place.api.patch(f"{claims}/flowers/status", {"status": {"phase": phase}})
-
-
-CLAIM_CASES = pytest.mark.parametrize(
+@needs_plane
+@pytest.mark.parametrize(
     ("mode", "phase", "verdict", "words"),
     [
         (None, "", Verdict.FAIL, "has no PersistentVolumeClaim flowers"),
@@ -167,15 +160,11 @@ CLAIM_CASES = pytest.mark.parametrize(
         ("ReadWriteMany", "Lost", Verdict.FAIL, "the claim flowers is Lost"),
     ],
 )
-
-
-@needs_plane
-@CLAIM_CASES
 def test_a_claim_with_datasets_has_to_be_bound_and_for_many_nodes(
     place: Place, mode: str | None, phase: str, verdict: Verdict, words: str
 ) -> None:
     if mode is not None:
-        create_claim(place, place.name, mode, phase)
+        place.create_claim("flowers", mode, phase=phase)
     (check,) = claim_checks(place.client(), "flowers")
     assert (check.name, check.group, check.verdict) == ("datasets claim", "user", verdict)
     assert words in check.detail
@@ -190,7 +179,7 @@ def test_doctor_checks_the_claim_that_the_agents_template_mounts(deployer: Place
     assert "datasets claim" not in verdicts(kubernetes_checks(declared, builtin()))
     deployer.api.patch(template, {"template": {"spec": {"volumes": [volume]}}})
     assert verdicts(kubernetes_checks(declared, builtin()))["datasets claim"] is Verdict.FAIL
-    create_claim(deployer, deployer.name, "ReadOnlyMany", "Bound")
+    deployer.create_claim("flowers", "ReadOnlyMany")
     assert verdicts(kubernetes_checks(declared, builtin()))["datasets claim"] is Verdict.OK
 
 
@@ -219,7 +208,7 @@ def test_preflight_asks_for_the_claim_once_its_namespace_exists(deployer: Place)
     plan = replace(plan, namespace=deployer.name)
     missing = claim()
     assert missing is not None and missing.verdict is Verdict.FAIL
-    create_claim(deployer, deployer.name, "ReadWriteMany", "Bound")
+    deployer.create_claim("flowers", "ReadWriteMany")
     bound = claim()
     assert bound is not None and bound.verdict is Verdict.OK
 

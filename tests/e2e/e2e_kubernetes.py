@@ -114,9 +114,7 @@ class KubernetesLive(LiveCluster):
         pool = documents.build_node_pool(place, TYPES, ZONES, list(Market), "x86_64", self.max_instances)
         self.apply("/apis/karpenter.sh/v1/nodepools", pool)
         self._declare_pool_of_others(place, pool)
-        pod = self._pod(place)
-        template = documents.build_pod_template(place, f"{TEMPLATE}-{VERSION}", pod)
-        self.apply(f"/api/v1/namespaces/{NAMESPACE}/podtemplates", template)
+        self._declare_template(VERSION)
 
     def _declare_pool_of_others(self, place: documents.ObjectPlace, pool: Document) -> None:
         """The NodePool that an EKS cluster has for everybody: Karpenter prefers it, and it takes the same types."""
@@ -131,6 +129,31 @@ class KubernetesLive(LiveCluster):
         others["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "everybody"
         self.apply("/apis/karpenter.sh/v1/nodepools", others)
 
+    def _declare_template(self, version: str, claim: str | None = None) -> None:
+        place = documents.ObjectPlace(CLUSTER, NAMESPACE, REGION)
+        template = documents.build_pod_template(place, f"{TEMPLATE}-{version}", self._pod(place, claim))
+        self.apply(f"/api/v1/namespaces/{NAMESPACE}/podtemplates", template)
+
+    def declare_claim(self, claim: str) -> None:
+        """Declare a claim with datasets, as `up` does: pods are launched from another PodTemplate from now on."""
+        version = f"{VERSION}-{claim}"
+        self._declare_template(version, claim)
+        manifest = self.store.manifest()
+        assert manifest.elastic is not None
+        elastic = manifest.elastic.model_copy(update={"template_version": version})
+        self.store.write_manifest(manifest.model_copy(update={"elastic": elastic}))
+
+    def create_claim(self, name: str, folder: Path) -> None:
+        """Create a claim of a volume that is a folder of this machine, and wait until it is bound."""
+        size, modes = {"storage": "1Gi"}, ["ReadOnlyMany"]
+        spec = {"accessModes": modes, "capacity": size, "hostPath": {"path": str(folder)},
+                "claimRef": {"namespace": NAMESPACE, "name": name}}  # fmt: skip
+        self.apply("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": spec})
+        request = {"accessModes": modes, "storageClassName": "", "volumeName": name, "resources": {"requests": size}}
+        claims = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
+        self.apply(claims, {"metadata": {"name": name}, "spec": request})
+        self.until(lambda: self.api.get(f"{claims}/{name}")["status"].get("phase") == "Bound")
+
     def _node_class(self, place: documents.ObjectPlace) -> Document:
         """The EC2NodeClass, with an image of the local AWS in place of EKS's."""
         tags = {"karpenter.sh/discovery": "local"}
@@ -142,12 +165,12 @@ class KubernetesLive(LiveCluster):
         document["spec"] |= {"amiFamily": "Custom", "amiSelectorTerms": [{"id": "ami-12c6146b"}]}
         return document
 
-    def _pod(self, place: documents.ObjectPlace) -> Document:
-        """The pod of an agent."""
+    def _pod(self, place: documents.ObjectPlace, claim: str | None) -> Document:
+        """The pod of an agent. `claim`: with datasets."""
         types = [builtin().types[name] for name in TYPES]
         smallest = min(types, key=lambda t: t.memory_gib)
         manifest = with_idle_limit(self._manifest(Role.AGENT).to_json().decode(), "20s")
-        pod = documents.build_pod(place, "everspot", manifest, smallest)
+        pod = documents.build_pod(place, "everspot", manifest, smallest, claim)
         (agent,) = pod["spec"]["containers"]
         agent["env"].append({"name": "EVERSPOT_LAUNCHER", "value": "python3"})
         return pod

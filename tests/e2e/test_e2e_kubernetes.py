@@ -13,6 +13,7 @@ import yaml
 from e2e_helpers import PROGRAMS, everspot
 from e2e_kubernetes import LACKS_PROGRAMS, MISSING, NAMESPACE, KubernetesLive
 from everspot_core.capacity.market import Market
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Event, EventKind, JobState, Role
 
 pytestmark = [
@@ -127,6 +128,33 @@ def test_a_scheduler_that_is_killed_in_the_middle_of_a_launch_launches_nothing_t
     assert len(live.machines()) == len(machines) + 1
     launches = [document.value for document in live.store.launching.scan().values() if job in document.value.jobs]
     assert [[i.instance_id for i in launch.outcome.instances] for launch in launches if launch.outcome] == [[name]]
+
+
+READER = """
+from pathlib import Path
+print("read", Path("/mnt/datasets/word").read_text())
+try:
+    Path("/mnt/datasets/word").write_text("rose")
+except OSError as error:
+    print("write", error.strerror)
+"""
+
+
+def test_a_job_reads_the_datasets_of_a_claim(live: KubernetesLive, tmp_path: Path) -> None:
+    flowers, code = tmp_path / "flowers", tmp_path / "code"
+    flowers.mkdir()
+    code.mkdir()
+    (flowers / "word").write_text("tulip")
+    (code / "read.py").write_text(READER)
+    live.create_claim("flowers", flowers)
+    live.declare_claim("flowers")
+    live.until(lambda: not live.claims())  # a pod of the other template may still be there
+    spec = JobSpec(name="reader", entrypoint=["read.py"], code=str(code))
+    job = live.store.submit(JobSubmission(job_id="reader", spec=spec, submitted_at=live.clock.now()), code).job_id
+    trainings(live, job)
+    output = b"".join(chunk.data for chunk in live.store.read_logs(job)).decode()
+    assert "read tulip" in output and "write Read-only file system" in output
+    assert (flowers / "word").read_text() == "tulip"
 
 
 def test_a_job_whose_spot_pools_are_dry_gets_on_demand_before_its_deadline(

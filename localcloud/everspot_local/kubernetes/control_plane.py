@@ -36,6 +36,9 @@ CONTROLLERS = (
     "deployment-controller",
     "replicaset-controller",
     "garbage-collector-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
 )
 """What the pods of a cluster depend on. The others would only take time."""
 

@@ -24,7 +24,7 @@ KNOWN: dict[str, frozenset[str]] = {
     ),
 }  # fmt: skip
 """The fields of a pod's spec and of its only container that a pod may have."""
-VOLUMES = frozenset({"emptyDir", "configMap"})
+VOLUMES = frozenset({"emptyDir", "configMap", "persistentVolumeClaim"})
 """Kinds of volumes that a pod may have."""
 _FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName")
 

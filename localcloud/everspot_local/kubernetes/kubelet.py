@@ -1,11 +1,12 @@
 """Stands in for a kubelet: it runs the command of each pod that is bound to its node as a process tree.
 
 It registers the node, renews the node's lease, reports what pods do, and ends a pod with SIGTERM, the pod's grace
-period and SIGKILL. There are no containers, images, networks and mounts: a pod that needs what
-`everspot_local.kubernetes.emulated_pods` does not list fails with the reason `NotEmulated`. A volume is a folder of the
-pod. An argument that is a path below a mount becomes the path in the volume's folder. Variables name the folders where
-other mounts would be: EVERSPOT_SERVICE_ACCOUNT that of the service account's token, and `MOUNTS` those of volumes.
-While the API server does not answer, pods run on, and the ends of pods are reported when it answers again.
+period and SIGKILL. There are no containers, images and networks: a pod that needs what
+`everspot_local.kubernetes.emulated_pods` does not list fails with the reason `NotEmulated`. A claim's volume is mounted
+at its path; any other volume is a folder of the pod. An argument that is a path below such a mount becomes the path in
+the volume's folder. Variables name the folders where other mounts would be: EVERSPOT_SERVICE_ACCOUNT that of the
+service account's token, and `MOUNTS` those of volumes. While the API server does not answer, pods run on, and the ends
+of pods are reported when it answers again.
 """
 
 import argparse
@@ -15,15 +16,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
 from everspot_local.kubernetes.api import STRATEGIC, Document, KubeApi, KubeApiError
+from everspot_local.kubernetes.claim_mounts import build_command, find_claim_mounts, is_claim
 from everspot_local.kubernetes.emulated_pods import NotEmulated, check_emulated, is_token, read_field_path
 from everspot_local.kubernetes.pod_identity import AUDIENCE, has_role, pod_variables
 
@@ -169,18 +172,22 @@ class Kubelet:
         try:
             check_emulated(pod)
             environment = self._environment(pod, folder)
+            mounts = find_claim_mounts(self._api, pod)
         except NotEmulated as error:
             self._fail(pod, "NotEmulated", error, began)
             return
-        self._run(pod, folder, environment, began)
-
-    def _run(self, pod: Document, folder: Path, environment: Mapping[str, str], began: str) -> None:
-        """Start the process of a pod's container, and report that it runs."""
         container = pod["spec"]["containers"][0]
+        words = [_localize(each, pod, folder) for each in (*container["command"], *container.get("args", []))]
+        self._run(pod, build_command(mounts, words), folder, environment, began)
+
+    def _run(
+        self, pod: Document, command: Sequence[str], folder: Path, environment: Mapping[str, str], began: str
+    ) -> None:
+        """Start the process of a pod's container, and report that it runs."""
         try:
             with (folder / "log").open("ab") as log:
                 process = subprocess.Popen(  # noqa: S603
-                    [_localize(each, pod, folder) for each in (*container["command"], *container.get("args", []))],
+                    command,
                     cwd=folder,
                     env=environment,
                     stdin=subprocess.DEVNULL,
@@ -193,7 +200,8 @@ class Kubelet:
             return
         self._processes[pod["metadata"]["uid"]] = process
         self._report(pod, "Running", {"running": {"startedAt": began}}, began)
-        threading.Thread(target=self._await, args=(pod, process, began, folder, environment), daemon=True).start()
+        restart = partial(self._run, pod, command, folder, environment)
+        threading.Thread(target=self._await, args=(pod, process, began, restart), daemon=True).start()
 
     def _fail(self, pod: Document, reason: str, error: Exception, began: str) -> None:
         """Report a pod that is not started."""
@@ -203,9 +211,10 @@ class Kubelet:
         self._report(pod, "Failed", {"terminated": terminated}, began)
 
     def _await(
-        self, pod: Document, process: subprocess.Popen[bytes], began: str, folder: Path, environment: Mapping[str, str]
+        self, pod: Document, process: subprocess.Popen[bytes], began: str, restart: Callable[[str], None]
     ) -> None:
-        """Wait for the end of a pod's container, and report it or start the container again."""
+        """Wait for the end of a pod's container, and report it or start the container again. `restart`: takes the
+        time of the next start."""
         uid, status = pod["metadata"]["uid"], process.wait()
         _kill(process)  # what the first process left behind ends with its container
         code = 128 - status if status < 0 else status
@@ -217,7 +226,7 @@ class Kubelet:
             self._restarts[uid] = self._restarts.get(uid, 0) + 1
             self._closed.wait(RESTART_AFTER.total_seconds())
             if uid not in self._stopping and not self._closed.is_set():
-                self._run(pod, folder, environment, _now())
+                restart(_now())
                 return
         if not self._closed.is_set():
             self._report(pod, "Succeeded" if code == 0 else "Failed", {"terminated": terminated}, began)
@@ -257,7 +266,7 @@ class Kubelet:
             "KUBERNETES_SERVICE_PORT": str(server.port),
         }
         volumes = pod["spec"].get("volumes", [])
-        for volume in (volume for volume in volumes if not is_token(volume)):
+        for volume in (volume for volume in volumes if not (is_token(volume) or is_claim(volume))):
             name = volume["name"]
             place = _volume_folder(folder, name)
             place.mkdir(parents=True, exist_ok=True)
@@ -404,7 +413,10 @@ def _volume_folder(folder: Path, volume: str) -> Path:
 
 def _localize(argument: str, pod: Document, folder: Path) -> str:
     """Return an argument, with the folder of a volume in place of the path at which it would be mounted."""
+    claims = {volume["name"] for volume in pod["spec"].get("volumes", []) if is_claim(volume)}
     for mount in pod["spec"]["containers"][0].get("volumeMounts", []):
+        if mount["name"] in claims:
+            continue
         path = mount["mountPath"]
         if argument == path or argument.startswith(f"{path}/"):
             return f"{_volume_folder(folder, mount['name'])}{argument.removeprefix(path)}"

@@ -122,6 +122,21 @@ def test_a_stream_is_uploaded_while_it_is_copied(
     assert (tmp_path / "restored" / "stream-00000").read_bytes()[-9:] == b"\3complete"
 
 
+def test_memory_stays_mapped_for_the_next_checkpoint_and_no_longer(
+    writer: Callable[[int], tuple[Writer, ManualClock]], post: Callable[..., Post], tmp_path: Path
+) -> None:
+    own_writer, _ = writer(0)
+    own_writer.publisher.publish(request(tmp_path, 3, 4096))
+    assert isinstance(own_writer.answer(), PublishedAnswer)
+    assert str(tmp_path / "memory-3") in Path("/proc/self/maps").read_text()
+    own_writer.publisher.publish(request(tmp_path, 4, 4096))
+    assert isinstance(own_writer.answer(), PublishedAnswer)
+    own_writer.publisher.close()
+    assert str(tmp_path / "memory-3") not in Path("/proc/self/maps").read_text()
+    assert post(2).store.checkpoints(JOB).restore(tmp_path / "restored") is not None
+    assert (tmp_path / "restored" / "stream-00000").read_bytes() == b"\4" * 4096
+
+
 @pytest.mark.parametrize("copied", [-1, 0])
 def test_a_stream_that_is_never_complete_is_not_published(
     writer: Callable[[int], tuple[Writer, ManualClock]], post: Callable[..., Post], tmp_path: Path, copied: int

@@ -33,8 +33,8 @@ from everspot_train.writer.protocol import (
     PublishRequest,
     RestoredAnswer,
     RestoreRequest,
-    StreamFile,
 )
+from everspot_train.writer.stream_memory import StreamMemory
 
 log = logging.getLogger("everspot.trainer")
 
@@ -46,7 +46,6 @@ _COPY_POLL_INTERVAL, _LONGEST_POLL_INTERVAL = timedelta(milliseconds=1), timedel
 _COPY_TIMEOUT = timedelta(minutes=2)
 """The longest pause of a trainer's copy. After it the copy counts as abandoned, for example because a rank was
 killed."""
-_COUNTER_BYTES = 8
 _HEADROOM = 1.05
 """The least free space of a folder, as a multiple of the size of a checkpoint's streams."""
 SAFETY = 1.25
@@ -81,6 +80,7 @@ class WriterService:
         self._flight: Future[None] | None = None
         self._transfer: Transfer | None = None
         self._rate: float | None = None
+        self._memory = StreamMemory()
 
     def restore(self, request: RestoreRequest) -> None:
         """Fence out earlier owners, fetch the newest complete checkpoint, and reply."""
@@ -174,19 +174,19 @@ class WriterService:
     def _once(self, request: PublishRequest, transfer: Transfer) -> PublishedAnswer:
         directory = Path(request.directory)
         files = {path.name: path for path in sorted(directory.iterdir())} if directory.is_dir() else {}
-        with _mapped(request.streams) as (streams, counters):
-            checkpoint = self._checkpoints.publish(
-                request.step,
-                files,
-                request.info,
-                request.keep,
-                request.unchanged,
-                transfer=transfer,
-                streams=streams,
-                again=request.again,
-                background=not request.now,
-                wait_for=partial(self._wait_for, counters, transfer),
-            )
+        streams, counters = self._memory.map(request.streams)
+        checkpoint = self._checkpoints.publish(
+            request.step,
+            files,
+            request.info,
+            request.keep,
+            request.unchanged,
+            transfer=transfer,
+            streams=streams,
+            again=request.again,
+            background=not request.now,
+            wait_for=partial(self._wait_for, counters, transfer),
+        )
         self._rate = transfer.rate or self._rate
         return PublishedAnswer(checkpoint=checkpoint)
 
@@ -247,37 +247,6 @@ def _earlier_memory(files: Mapping[str, str]) -> Iterator[dict[str, memoryview]]
         yield views
     finally:
         views.clear()
-
-
-@contextmanager
-def _mapped(streams: Mapping[str, StreamFile]) -> Iterator[tuple[dict[str, memoryview], dict[str, memoryview]]]:
-    """Map the memory of the ranks. Yield the streams and their counters of copied bytes.
-
-    Raises:
-        StoreUnavailable: if the memory of a rank is gone or truncated, so that there is nothing to publish.
-    """
-    views: dict[str, memoryview] = {}
-    counters: dict[str, memoryview] = {}
-    for name, stream in streams.items():
-        if not stream.size:
-            continue
-        try:
-            file = os.open(stream.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise StoreUnavailable(f"the memory of {name} is gone: {error}") from error
-        try:
-            end = stream.counter_at + _COUNTER_BYTES
-            if os.fstat(file).st_size < end:
-                raise StoreUnavailable(f"the memory of {name} was cut off")
-            mapped = memoryview(mmap.mmap(file, end, prot=mmap.PROT_READ))
-            views[name], counters[name] = mapped[: stream.size], mapped[stream.counter_at : end]
-        finally:
-            os.close(file)
-    try:
-        yield views, counters
-    finally:
-        views.clear()
-        counters.clear()  # the memory is unmapped with the last reference; a cancelled upload may hold one for a moment
 
 
 def gives_way(remaining: int | None, fresh: int, rate: float | None, seconds: float) -> bool:

@@ -16,7 +16,8 @@ import pytest
 import torch
 from everspot_train.checkpoint.memory import DISCARDED, SharedMemory
 from everspot_train.checkpoint.saver import Saver
-from trainer_overlap import PLAIN, UNCOUNTED
+from everspot_train.trainer.agent_link import memory_file
+from trainer_overlap import GROWS_AT, PLAIN, UNCOUNTED
 from trainer_overlap_runs import SCRIPT, check, compare, train_alone
 from trainer_post import Post
 
@@ -94,6 +95,28 @@ def test_each_rank_copies_its_part_beside_the_next_step(habit: str, post: Callab
     record, messages = check(post, habit, ranks=2)
     assert any(line["overlaps"] for line in record)
     assert "is discarded" not in messages
+
+
+def test_a_model_may_grow_while_its_checkpoint_is_copied(post: Callable[..., Post], tmp_path: Path) -> None:
+    """The next checkpoint needs more memory than is reserved, and mapped by the writer."""
+    record, messages = check(post, "grows", machine={"memory_dir": str(tmp_path)})
+    assert any(line["overlaps"] for line in record if line["step"] > GROWS_AT)
+    assert "is discarded" not in messages
+    assert [len(line["digests"]) for line in record] == sorted(len(line["digests"]) for line in record)
+    assert len(record[0]["digests"]) < len(record[-1]["digests"])
+
+
+def test_a_writer_that_is_killed_during_the_copies_costs_one_checkpoint(post: Callable[..., Post]) -> None:
+    record, messages = check(post, "several", KILL_WRITER_AT=2)
+    assert messages.count("could not be published") == 1 and "status -9" in messages
+    assert any(line["overlaps"] for line in record if line["step"] > 3)
+
+
+def test_one_rank_whose_memory_is_full_has_its_shards_on_disk(post: Callable[..., Post], tmp_path: Path) -> None:
+    (tmp_path / memory_file(1)).symlink_to("/dev/full")
+    record, messages = check(post, "fsdp2", ranks=2, machine={"memory_dir": str(tmp_path)})
+    assert messages.count("a file is used") == 1
+    assert any(line["overlaps"] for line in record)
 
 
 @pytest.mark.nightly

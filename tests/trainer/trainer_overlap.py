@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from everspot_train.rundir import CheckpointRequest, RunDir, Status
 from everspot_train.trainer import Run, resumable_loader
@@ -28,6 +29,8 @@ PLAIN = ("compiled_step", "several", "closure", "accumulated", "scaled", "recomp
 """Loops that change weights by their optimizers only."""
 UNCOUNTED = ("clamp_data", "decay_by_numpy", "merge", "swap")
 """Loops that write into weights in ways that torch does not count."""
+GROWS_AT = 3
+"""The step after which the loop `grows` adds a layer, while the checkpoint of that step is copied."""
 WIDTH = 1024 if os.environ.get("HABIT") in UNCOUNTED else 64
 """Of the model. Copies of the larger one take longer than the loop needs to change a weight."""
 
@@ -49,6 +52,20 @@ class Recomputed(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return recompute(self.block, x, use_reentrant=False)
+
+
+def grow(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Add a layer, and have the optimizer train it."""
+    with torch.random.fork_rng():
+        layer = nn.Linear(WIDTH, WIDTH)
+    model.append(layer)  # type: ignore[operator]
+    optimizer.add_param_group({"params": list(layer.parameters()), "lr": 0.005})
+
+
+def kill_writers() -> None:
+    for child in psutil.Process().children():
+        if "everspot_train.writer" in child.cmdline():
+            child.kill()
 
 
 class OwnOptimizer:
@@ -187,6 +204,7 @@ def main() -> None:
     torch.set_num_threads(1)
     habit, rundir = os.environ["HABIT"], RunDir.from_environment()
     kill_at = int(os.environ.get("KILL_AT", "-1"))
+    kill_writer_at = int(os.environ.get("KILL_WRITER_AT", "-1"))
     record = Path(f"{os.environ['LOSSES']}.{os.environ.get('RANK', '0')}")
     precision = "fp16" if habit == "scaled" else "fp32"
     accumulation = 2 if habit in ("accumulated", "scaled") else 1
@@ -207,6 +225,8 @@ def main() -> None:
         critic_optimizer = torch.optim.Adam(critic.parameters(), lr=0.01)
         if habit in ("several", "closure"):
             pieces |= {"critic": critic, "critic_optimizer": critic_optimizer}
+        if habit == "grows" and (run.resume_step or 0) > GROWS_AT:
+            grow(model, optimizer)
         run.track(model=model, optimizer=optimizer, loader=loader, **pieces)
         if habit == "compiled_step":
             optimizer.step = torch.compile(optimizer.step, backend="eager")
@@ -215,6 +235,10 @@ def main() -> None:
         for numbers in run.batches(TOTAL):
             batch = numbers.to(run.device)
             overlaps |= any(thread.name == "everspot-copies" for thread in threading.enumerate())
+            if overlaps and run.steps_done == kill_writer_at and run.rank == 0:
+                kill_writers()
+            if habit == "grows" and run.steps_done == GROWS_AT:
+                grow(model, optimizer)
             if habit in CHANGES:
                 CHANGES[habit](model)
             if habit == "swap":

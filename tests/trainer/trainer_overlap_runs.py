@@ -75,12 +75,20 @@ def compare(expected: list[dict[str, Any]], posts: list[Post]) -> None:
         assert {path: digests.get(path) for path in own} == own
 
 
-def check(make_post: Callable[..., Post], habit: str, ranks: int = 1) -> tuple[list[dict[str, Any]], str]:
+def check(
+    make_post: Callable[..., Post],
+    habit: str,
+    ranks: int = 1,
+    machine: dict[str, object] | None = None,
+    **settings: object,
+) -> tuple[list[dict[str, Any]], str]:
     """Train undisturbed, and again with a checkpoint at each step and a kill. Compare all losses, and all tensors of
-    all checkpoints. Return the record of the attempt that was killed, and its stderr."""
-    killed, resumed = (make_post(epoch, checkpoint={"steps": 100_000, "keep": 20}) for epoch in (1, 2))
+    all checkpoints. Return the record of the attempt that was killed, and its stderr. `machine`: of both attempts;
+    `settings`: of the attempt that is killed."""
+    policy = {"steps": 100_000, "keep": 20}
+    killed, resumed = (make_post(epoch, checkpoint=policy, machine=machine or {}) for epoch in (1, 2))
     expected = train_alone(killed.root.with_name("undisturbed"), ranks, killed.environment, HABIT=habit)
-    assert start(killed.root, ranks, killed.environment, HABIT=habit, KILL_AT=5)[0] == -9
+    assert start(killed.root, ranks, killed.environment, HABIT=habit, KILL_AT=5, **settings)[0] == -9
     assert set(start(resumed.root, ranks, resumed.environment, HABIT=habit)) == {0}, read_stderr(resumed)
     compare(expected, [killed, resumed])
     return read_record(killed.root / "record.0"), read_stderr(killed)

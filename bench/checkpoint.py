@@ -5,7 +5,8 @@ is the rise of the step's time while a checkpoint is written, with a core to spa
 it needs, against the state. `torch.save` and `torch.distributed.checkpoint` are measured beside it, in one process.
 
 `step_rise.write` and `step_rise.hash` are the rise of the step's time beside a process of the writer's priority that
-only writes and syncs as many bytes, or only computes their digest: what any writer costs on this machine.
+only writes and syncs as many bytes, or only computes their digest: what any writer costs on this machine. Memory that
+is freed stays in the process: page faults for gradients are half of a step on a CPU, and their number varies.
 """
 
 import os
@@ -16,25 +17,34 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench._state import ROUNDS, environment, open_run, print_ratio, shared_memory, write_run
+from bench._step_rise import StepTime, measure_rises, print_rise
 
 _MEASURE = "MEASURE"
-_QUIET_STEPS = 10
+_KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(1 << 40)}
+"""Variables of glibc (mallopt(3))."""
 
 
 def main() -> int:
-    """Measure in a process of its own. Returns 0 if every figure is within its limit."""
+    """Measure in processes of their own. Returns 0 if every figure is within its limit."""
+    return max(_measure_apart("stall", {}), _measure_apart("step_rise", _KEEP_FREED_MEMORY))
+
+
+def _measure_apart(measured: str, variables: dict[str, str]) -> int:
     with tempfile.TemporaryDirectory(prefix="everspot-bench-") as name, shared_memory() as memory:
         write_run(Path(name, "run"), Path(name, "store"), 1, memory)
-        settings = environment(Path(name, "run"), **{_MEASURE: name})
-        return subprocess.run([sys.executable, "-m", "bench.checkpoint"], env=settings, check=False).returncode
+        settings = environment(Path(name, "run"), **{_MEASURE: name}, **variables)
+        return subprocess.run(
+            [sys.executable, "-m", "bench.checkpoint", measured], env=settings, check=False
+        ).returncode
 
 
-def measure(folder: Path) -> int:
-    """Train, and measure between the steps."""
+def measure_stall(folder: Path) -> bool:
+    """Train, and measure between the steps. Returns whether the figures are within their limits."""
     run, model, optimizer, batches = open_run(10**6)
     with run:
         loop = Loop(run, model, batches)
@@ -53,19 +63,13 @@ def measure(folder: Path) -> int:
         targets = [tensor.clone() for tensor in tensors]
         plain, stalls, copies = [], [], []
         others: dict[str, list[float]] = {name: [] for name in ("torch.save", "dcp.save", "dcp.async_save")}
-        rises: dict[str, list[float]] = {name: [] for name in ("", ".write", ".hash")}
         for _ in range(ROUNDS):
             copies.append(_thread_seconds(lambda: [t.copy_(s) for t, s in zip(targets, tensors, strict=True)]))
             plain.append(loop.pause())
             loop.make_step()
             stalls.append(loop.checkpoint() - plain[-1])
-            busy = {"": [loop.step() for _ in loop.until_durable()]}
-            busy |= {
-                f".{name}": [loop.step() for _ in work_in_background(name, folder, size)] for name in ("write", "hash")
-            }
-            quiet = statistics.median([loop.step() for _ in range(_QUIET_STEPS)])
-            for name, seconds in busy.items():
-                rises[name].append(statistics.median(seconds) / quiet)
+            for _ in loop.until_durable():
+                loop.step()
             for name, save in savers(folder).items():
                 others[name].append(save(state))
         for name, seconds in others.items():
@@ -73,15 +77,29 @@ def measure(folder: Path) -> int:
         wall = statistics.median(copies)
         note = f"processor time of the loop's thread for a checkpoint ÷ {wall:.2f} s for a copy of {size / 1e6:.0f} MB"
         good &= print_ratio("checkpoint.stall_ratio", _ratios(stalls, copies), 2.0, note)
-        for name, other in (
-            (".write", "only writes and syncs the same bytes"),
-            (".hash", "only computes their digest"),
-        ):
-            note = f"a step's time beside a process that {other} ÷ without"
-            print_ratio(f"checkpoint.step_rise{name}", rises[name], None, note)
+    return good
+
+
+def measure_step_rise(folder: Path) -> bool:
+    """Train, and measure steps beside other work. Returns whether the figure is within its limit."""
+    for name in _KEEP_FREED_MEMORY:
+        del os.environ[name]  # the writer runs as it does for a user
+    run, model, optimizer, batches = open_run(10**6)
+    with run:
+        loop = Loop(run, model, batches)
+        loop.pause()
+        for _ in range(3):
+            loop.step()
+        size = sum(tensor.nbytes for tensor in _tensors((model.state_dict(), optimizer.state_dict())))
+        for _ in loop.checkpoint_beside():  # it starts what it needs
+            loop.step()
+        works = {name: partial(work_in_background, name, folder, size) for name in _WORK}
+        rises = measure_rises({"": loop.checkpoint_beside} | works, loop.step)
+        for name, other in (("write", "writes and syncs the same bytes"), ("hash", "computes their digest")):
+            note = f"a step's time beside a process that only {other} ÷ without"
+            print_rise(f"checkpoint.step_rise.{name}", rises[name], None, note)
         note = "a step's time while a checkpoint is written ÷ without"
-        good &= print_ratio("checkpoint.step_rise", rises[""], 1.05, note)
-    return int(not good)
+        return print_rise("checkpoint.step_rise", rises[""], 1.05, note)
 
 
 class Loop:
@@ -95,11 +113,11 @@ class Loop:
         self._requests = 0
         self._batch = next(batches)
 
-    def step(self) -> float:
+    def step(self) -> StepTime:
         """Make a step, and go on to the next batch. Returns the seconds of the step alone."""
-        began = time.perf_counter()
+        began, thread_began = time.perf_counter(), time.thread_time()
         self.make_step()
-        seconds = time.perf_counter() - began
+        seconds = StepTime(time.perf_counter() - began, time.thread_time() - thread_began)
         self.pause()
         return seconds
 
@@ -119,6 +137,13 @@ class Loop:
         self._rundir.write(CheckpointRequest(seq=self._requests))
         self._step = self._run.steps_done
         return self.pause()
+
+    def checkpoint_beside(self) -> Iterator[None]:
+        """Make a step and a checkpoint of it. Yield first, and then until it is durable."""
+        yield
+        self.make_step()
+        self.checkpoint()
+        yield from self.until_durable()
 
     def until_durable(self) -> Iterator[None]:
         """Yield until the checkpoint is durable."""
@@ -164,32 +189,40 @@ def savers(folder: Path) -> dict[str, Callable[[Any], float]]:
 
 
 def work_in_background(work: str, folder: Path, size: int) -> Iterator[None]:
-    """Yield while a process of low priority writes `size` bytes, or computes their digest."""
-    process = subprocess.Popen([sys.executable, "-c", _WORK[work], str(folder / "raw"), str(size)])
+    """Have a process of low priority write `size` bytes, or compute their digest. Yield when it is ready, and then
+    until it has ended."""
+    command = [sys.executable, "-c", _PREPARE + _WORK[work], str(folder / "raw"), str(size)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdout.readline()
+    yield
+    process.stdin.close()
     while process.poll() is None:
         yield
+    process.stdout.close()
     if process.returncode:
         raise RuntimeError(f"the process that should {work} ended with {process.returncode}")
 
 
 _PREPARE = """
-import os, sys
+import mmap, os, sys
 from pathlib import Path
+from everspot_store.copying import write_new
 from xxhash import xxh3_128
 os.nice(10)
-path, size, block = Path(sys.argv[1]), int(sys.argv[2]), os.urandom(64 << 20)
+path, size = Path(sys.argv[1]), int(sys.argv[2])
+block = memoryview(mmap.mmap(-1, 64 << 20))
+block[:] = os.urandom(len(block))
+print("ready", flush=True)
+sys.stdin.read()
 """
 _WORK = {
-    "write": _PREPARE
-    + """
-with path.open("wb", buffering=0) as file:
-    for _ in range(size // len(block)):
-        file.write(block)
-        os.fsync(file.fileno())
-path.unlink()
+    "write": """
+for _ in range(size // len(block)):
+    write_new(path, block)
+    path.unlink()
 """,
-    "hash": _PREPARE
-    + """
+    "hash": """
 for _ in range(8 * size // len(block)):  # for about as long as a write takes
     xxh3_128(block).digest()
 """,
@@ -243,4 +276,5 @@ def _shared_bytes() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(measure(Path(os.environ[_MEASURE])))
+    measure_figures = {"stall": measure_stall, "step_rise": measure_step_rise}[sys.argv[1]]
+    sys.exit(not measure_figures(Path(os.environ[_MEASURE])))

@@ -45,9 +45,9 @@ COMPUTING = ("store/", "localcloud_gcp/", "cli/", "scheduler/", "core/", "simula
 others wait. A worker runs whole files, so a long file that starts last would delay the end of the run. The longest
 matching name applies."""
 
-TOGETHER = ("bridge/", "trainer/", "components/test_components_gcp", "components/")
-"""Files with one of these prefixes run on one worker: their session fixtures (a provider, a cloud's SDK, torch and its
-compilers) take longer to set up than most of their tests. The first matching prefix applies."""
+TOGETHER = ("bridge/", "components/test_components_gcp", "components/")
+"""Files with one of these prefixes run on one worker: their session fixtures (a provider, a cloud's SDK) take longer to
+set up than most of their tests. The first matching prefix applies."""
 
 SOURCES = ("bench", "cli", "clouds", "components", "core", "localcloud", "policy", "review", "scheduler", "simulator",
            "stacks", "store", "tools", "training_image")  # fmt: skip

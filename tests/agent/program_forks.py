@@ -29,7 +29,7 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @functools.cache
-def _join() -> "tuple[str, socket.socket]":
+def join() -> "tuple[str, socket.socket]":
     """Return the server's address and a connection that lasts as long as this process. Start the server if there is
     none."""
     import tempfile  # what is not imported above, the start of a program does not need
@@ -60,21 +60,21 @@ def _join() -> "tuple[str, socket.socket]":
 
 def command() -> list[str]:
     """Return the command that replaces `python`, and start the server with the first one."""
-    return [sys.executable, "-I", "-S", __file__, "start", _join()[0]]
+    return [sys.executable, "-I", "-S", __file__, "start", join()[0]]
 
 
 def close() -> None:
     """Leave the server if this process has joined it."""
-    if _join.cache_info().currsize:
-        _join()[1].close()
-        _join.cache_clear()
+    if join.cache_info().currsize:
+        join()[1].close()
+        join.cache_clear()
 
 
 def launcher(processes: int = 1) -> str:
     """Return the command as an agent takes it. For several processes it is torchrun, and they are forks, too."""
     if processes == 1:
         return shlex.join(command())
-    python = f"{_join()[0]}.python"  # torchrun takes one word
+    python = f"{join()[0]}.python"  # torchrun takes one word
     torchrun = ["-m", "everspot_train.launcher", "--standalone", f"--nproc-per-node={processes}"]
     return shlex.join(["env", f"PYTHON_EXEC={python}", *command(), *torchrun])
 
@@ -155,6 +155,8 @@ def _serve(place: str) -> None:
 
 def _attend(line: socket.socket, streams: list[int], writers: tuple[str, ...]) -> None:
     """Fork the program and say how it ended. It ends with the process that asked for it."""
+    import trainer_writers
+
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     answers = line.makefile("r")
     request = json.loads(answers.readline())
@@ -162,7 +164,9 @@ def _attend(line: socket.socket, streams: list[int], writers: tuple[str, ...]) -
     if child == 0:
         answers.close()
         line.close()
-        _become(request["arguments"], request["environment"], streams, writers)
+        if request.get("forked_writers", True):
+            trainer_writers.fork_writers(writers)
+        _become(request["arguments"], request["environment"], streams)
     for stream in streams:
         os.close(stream)
     with contextlib.suppress(BrokenPipeError):
@@ -177,7 +181,7 @@ def _attend(line: socket.socket, streams: list[int], writers: tuple[str, ...]) -
     os._exit(0)
 
 
-def _become(arguments: list[str], environment: dict[str, str], streams: list[int], writers: tuple[str, ...]) -> None:
+def _become(arguments: list[str], environment: dict[str, str], streams: list[int]) -> None:
     """Run the program as `python` would."""
     import atexit
     import io
@@ -185,7 +189,6 @@ def _become(arguments: list[str], environment: dict[str, str], streams: list[int
     import threading
     from pathlib import Path
 
-    import trainer_writers
     from everspot_train.trainer import variables
 
     os.setsid()
@@ -200,7 +203,6 @@ def _become(arguments: list[str], environment: dict[str, str], streams: list[int
     for file in (sys.stdout, sys.stderr):
         assert isinstance(file, io.TextIOWrapper)
         file.reconfigure(line_buffering=True, write_through=True)
-    trainer_writers.fork_writers(writers)
     variables._CODE = f"{Path.cwd()}/"  # which it reads when it is imported
     variables.is_own.cache_clear()
     code = 1

@@ -51,8 +51,9 @@ def test_what_the_plan_names_is_there_and_the_makefile_leaves_the_order_to_it(pl
 
 def test_every_other_worker_begins_with_what_computes_and_they_meet_where_it_is_short(plan: ModuleType) -> None:
     names = [
-        "core/test_core_cost", "policy/test_policy_pack", "trainer/test_trainer_data", "agent/test_agent_shared_jobs",
-        "engine/test_engine_guard", "engine/test_engine_replace", "trainer/test_trainer_state",
+        "core/test_core_cost", "policy/test_policy_pack", "components/test_components_bounds",
+        "agent/test_agent_shared_jobs", "engine/test_engine_guard", "engine/test_engine_replace",
+        "components/test_components_shapes",
     ]  # fmt: skip
     items = [SimpleNamespace(path=ROOT / f"tests/{name}.py") for name in names]
     plan.pytest_collection_modifyitems(items)
@@ -67,6 +68,6 @@ def test_every_other_worker_begins_with_what_computes_and_they_meet_where_it_is_
     scheduling.schedule()
     waits, computes = workers
     assert waits.units == [["test_engine_replace"], ["test_engine_guard"]]
-    assert computes.units == [["test_trainer_data", "test_trainer_state"], ["test_core_cost"]]
+    assert computes.units == [["test_components_bounds", "test_components_shapes"], ["test_core_cost"]]
     scheduling.mark_test_complete(waits, ids.index("tests/engine/test_engine_replace.py::test"))
     assert waits.units[2:] == [["test_agent_shared_jobs"]] and not waits.shutting_down

@@ -249,7 +249,7 @@ def attack(
 def test_after_random_kills_a_program_without_torch_has_computed_what_it_computes_undisturbed(
     cluster: Cluster, framework: str
 ) -> None:
-    attack(cluster, framework, strikes=8, steps=800, longest=3)
+    attack(cluster, framework, strikes=5, steps=500, longest=2)
 
 
 @pytest.mark.nightly

@@ -13,7 +13,7 @@ from everspot_core.jobs.job import JobSpec, JobSubmission
 
 
 def rehearsed(
-    folder: Path, script: str, *places: str, gpus: int = 0, steps: int | None = None, forked: bool = True
+    folder: Path, script: str, *places: str, gpus: int = 0, steps: int | None = None, forked: bool = False
 ) -> dict[str, Any]:
     """The answer about a script.
 

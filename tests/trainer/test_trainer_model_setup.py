@@ -174,7 +174,21 @@ def test_a_compiled_model_is_the_same_object_and_is_compiled_by_the_backend_that
     assert model is net and graphs
 
 
-def test_inductor_is_the_backend_unless_another_is_named() -> None:
+def test_inductor_is_the_backend_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = []
+
+    def count_graphs(graph: torch.fx.GraphModule, inputs: list[torch.Tensor], **_: object) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", count_graphs)
+    with Run.open(precision="fp32") as run:
+        run.prepare(nn.Linear(8, 8), compile=True)(X)
+    assert graphs
+
+
+@pytest.mark.nightly  # its compiler of C++ takes half a minute
+def test_what_inductor_compiles_computes_the_same() -> None:
     with Run.open(precision="fp32") as run:
         net = nn.Sequential(nn.Linear(8, 8), nn.GELU())
         expected = net(X)

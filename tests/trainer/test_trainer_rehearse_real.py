@@ -51,7 +51,7 @@ def loop(**parts: str) -> str:
 
 def test_a_counter_that_steers_the_learning_rate_is_named(tmp_path: Path) -> None:
     parts, (kind, _, cause) = HABITS["a counter"]
-    answer = rehearsed(tmp_path, loop(**parts), MIDDLE, steps=5)
+    answer = rehearsed(tmp_path, loop(**parts), MIDDLE, steps=5, forked=True)
     assert (answer["verdict"], answer["undisturbed"]) == ("differs", None), answer
     difference = answer["places"][0]["difference"]
     assert (difference["kind"], difference["name"], difference["cause"]) == (kind, "optimizer/group 0/lr", [cause])
@@ -68,21 +68,21 @@ def test_generators_that_the_trainer_finds_are_exact(tmp_path: Path, place: str)
             "BEFORE": "augment = make()",
             "BODY": "x = augment(x)",
         }
-    answer = rehearsed(tmp_path, loop(**parts), MIDDLE, steps=5)
+    answer = rehearsed(tmp_path, loop(**parts), MIDDLE, steps=5, forked=True)
     assert answer["verdict"] == "exact", answer
 
 
 @pytest.mark.nightly
 def test_an_exact_loop_is_exact_at_every_place(tmp_path: Path) -> None:
     evaluation = "if run.steps_done % 4 == 0:\n    model.eval(); run.log(val=float(model(x).sum())); model.train()"
-    answer = rehearsed(tmp_path, loop(AFTER=evaluation))
+    answer = rehearsed(tmp_path, loop(AFTER=evaluation), forked=True)
     assert answer["verdict"] == "exact", answer
     assert [(row["place"], row["verdict"]) for row in answer["places"]] == [(name, "exact") for name in PLACES]
 
 
 @pytest.mark.nightly
 def test_an_exact_loop_of_two_ranks_is_exact(tmp_path: Path) -> None:
-    answer = rehearsed(tmp_path, loop(), MIDDLE, gpus=2, steps=5)
+    answer = rehearsed(tmp_path, loop(), MIDDLE, gpus=2, steps=5, forked=True)
     assert (answer["verdict"], answer["processes"]) == ("exact", 2), answer
 
 
@@ -103,7 +103,7 @@ HABITS = {
 @pytest.mark.parametrize("habit", HABITS)
 def test_each_habit_that_is_not_exact_is_named_with_its_cause(tmp_path: Path, habit: str) -> None:
     parts, (kind, step, cause) = HABITS[habit]
-    answer = rehearsed(tmp_path, loop(**parts), MIDDLE)
+    answer = rehearsed(tmp_path, loop(**parts), MIDDLE, forked=True)
     assert (answer["verdict"], answer["undisturbed"]) == ("differs", None), answer
     difference = answer["places"][0]["difference"]
     assert (difference["kind"], difference["step"]) == (kind, step)
@@ -115,14 +115,14 @@ def test_each_habit_that_is_not_exact_is_named_with_its_cause(tmp_path: Path, ha
     "body", ["x = x + (time.time() % 1) * 0.01", "x = x * len(list({'a', 'bb', 'ccc', 'dddd', 'eeeee'})[0])"]
 )
 def test_a_script_that_differs_from_itself_is_told_so(tmp_path: Path, body: str) -> None:
-    answer = rehearsed(tmp_path, loop(BODY=body), MIDDLE, forked=False)
+    answer = rehearsed(tmp_path, loop(BODY=body), MIDDLE)
     assert answer["verdict"] == "differs"
     assert (answer["undisturbed"]["kind"], answer["undisturbed"]["step"]) == ("loss", 1)
 
 
 @pytest.mark.nightly
 def test_what_had_no_effect_yet_is_listed(tmp_path: Path) -> None:
-    answer = rehearsed(tmp_path, loop(BEFORE="best = 9.0", AFTER="best = min(best, loss.item())"), MIDDLE)
+    answer = rehearsed(tmp_path, loop(BEFORE="best = 9.0", AFTER="best = min(best, loss.item())"), MIDDLE, forked=True)
     assert answer["verdict"] == "exact"
     assert "main.best" in [leftover["name"] for leftover in answer["leftovers"]]
 
@@ -153,5 +153,5 @@ def test_a_loop_that_streams_is_rehearsed_from_a_folder(tmp_path: Path, monkeypa
     for number in range(24):
         (web / f"{number:02d}.txt").write_text(str(number / 24))
     monkeypatch.setenv("EVERSPOT_DATA", str(tmp_path / "data"))
-    answer = rehearsed(tmp_path, STREAMED, MIDDLE, steps=8)
+    answer = rehearsed(tmp_path, STREAMED, MIDDLE, steps=8, forked=True)
     assert answer["verdict"] == "exact", answer

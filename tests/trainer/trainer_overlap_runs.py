@@ -42,7 +42,11 @@ def start(root: Path, ranks: int, environment: Callable[..., dict[str, str]], **
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
     own = [{"RANK": n, "LOCAL_RANK": n, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks} for n in range(ranks)]
-    environments = [environment(root / "record", **settings, **(meeting | rank if ranks > 1 else {})) for rank in own]
+    several = meeting if ranks > 1 else {}
+    environments = [
+        environment(root / "record", FORKED_WRITER=1, **settings, **several, **(rank if ranks > 1 else {}))
+        for rank in own
+    ]
     processes = [Forked(SCRIPT, environment, root / "stderr") for environment in environments]
     return [process.wait(timeout=120) for process in processes]
 

@@ -76,3 +76,16 @@ def test_doctor_asks_the_api_server_whose_store_is_another_clouds(pods: Any) -> 
     (check,) = (check for check in answer.json["checks"] if check["name"] == "kubernetes")
     assert (check["group"], check["verdict"]) == ("credentials", "fail")
     assert "KUBECONFIG" in check["fix"]
+
+
+def test_doctor_names_the_nodes_that_others_keep(pods: Any) -> None:
+    """Somebody's pod that tolerates the agents' taint keeps a node from being empty."""
+
+    def check() -> tuple[str, str]:
+        (row,) = (c for c in pods.run("--json", "doctor").json["checks"] if c["name"] == "instances")
+        return row["verdict"], row["detail"]
+
+    assert "i-node-spot1" not in check()[1]
+    pods.store.ends.delete("i-node-spot1")
+    verdict, detail = check()
+    assert verdict == "warn" and "no agent has run for 5 minutes on i-node-spot1: nodes that cost money" in detail

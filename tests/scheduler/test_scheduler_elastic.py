@@ -7,7 +7,7 @@ from elastic_helpers import ON_DEMAND, SPOT, TYPE, ZONE, ElasticCluster, elastic
 from everspot_clouds.base import CloudInstance
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.capacity.launching import LaunchTrouble
-from everspot_core.costs.ledger import PricePoint
+from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.jobs.records import EventKind, Market, Reason, Role
 from everspot_core.schedule import Launch, PoolKey, Why
 from everspot_scheduler.elastic.groups import groups, launchable_pools
@@ -117,6 +117,28 @@ def test_no_launch_passes_the_cap(tmp_path, cap, most):
         assert len(here.cloud.alive) <= most
     assert {here.state(f"j{n}") for n in range(6)} == {"SUCCEEDED"}
     assert all(i.usd_per_hour == pytest.approx(usd * i.count) for i in here.cloud.intents)
+
+
+@pytest.mark.parametrize(("minutes", "most"), [(1, 2), (10, 1)])
+def test_a_node_that_others_keep_uses_up_a_part_of_the_cap(tmp_path, minutes, most):
+    """A pod of others keeps it from being empty. For some minutes it may be one that is just being ended."""
+    clock = ManualClock()
+    store = folder_store(tmp_path, clock)
+    began = clock.now() - timedelta(hours=1)
+    kind = {"instance_type": TYPE, "zone": ZONE, "market": Market.ON_DEMAND, "launched_at": began}
+    store.launches.create("i-node", LaunchRecord(instance_id="i-node", role=Role.NODE, **kind))
+    store.launches.create("pod", LaunchRecord(instance_id="pod", node="i-node", **kind))
+    over = clock.now() - timedelta(minutes=minutes)
+    store.ends.create("pod", EndRecord(instance_id="pod", ended_at=over, interrupted=False))
+    here = ElasticCluster(store, clock, markets=[Market.ON_DEMAND], max_instances=2)
+    here.cloud.described["i-node"] = CloudInstance(instance_id="i-node", role=Role.NODE, **kind)
+    for n in range(4):
+        here.submit(f"j{n}")
+    counts = []
+    for _ in range(20):
+        here.run(1)
+        counts.append(len(here.cloud.alive - {"i-node"}))
+    assert max(counts) == most
 
 
 def test_a_deadline_that_nothing_can_keep_ends_the_job_with_that_reason(here):

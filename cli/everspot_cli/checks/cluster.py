@@ -6,6 +6,7 @@ from functools import partial
 
 from everspot_core.capacity.catalogue import Price
 from everspot_core.capacity.price_table import STALE, newest_last, unlisted
+from everspot_core.costs.nodes import list_emptied
 from everspot_core.counting import counted
 from everspot_core.jobs.records import Reason
 from everspot_core.schedule.provisioning.suspension import PROVEN, suspended_types
@@ -110,6 +111,10 @@ def _instances(session: Session) -> Check:
     if silent:
         fix = "their jobs are requeued when their leases expire; look at their system log"
         return Check("cluster", "instances", Verdict.WARN, f"silent: {', '.join(silent)}; {states}", fix)
+    if emptied := _emptied_nodes(session):
+        fix = "`kubectl get pods -A -o wide` names the pods that keep them: delete these, and Karpenter ends the nodes"
+        detail = f"no agent has run for 5 minutes on {', '.join(emptied)}: nodes that cost money"
+        return Check("capacity", "instances", Verdict.WARN, f"{states}; {detail}" if states else detail, fix)
     if rows:
         return Check("cluster", "instances", Verdict.OK, states)
     if session.manifest.elastic is not None and session.manifest.standing is None:
@@ -120,6 +125,15 @@ def _instances(session: Session) -> Check:
         return Check("capacity", "instances", Verdict.WARN, f"none is alive, and jobs wait: {len(waiting)}", fix)
     fix = "is the fleet's target above 0? the capacity and quota checks say more"
     return Check("capacity", "instances", Verdict.WARN, "none is alive", fix)
+
+
+def _emptied_nodes(session: Session) -> list[str]:
+    """Return the nodes on which no agent has run for a while."""
+    launches = {name: document.value for name, document in session.store.launches.scan().items()}
+    if not any(launch.node for launch in launches.values()):
+        return []
+    ends = {name: document.value for name, document in session.store.ends.scan().items()}
+    return [machine.instance_id for machine in list_emptied(launches, ends, session.now)]
 
 
 def _prices(session: Session) -> Check:

@@ -42,6 +42,8 @@ def instances(
 def _page(session: Session, all: bool) -> RenderableType:
     rows = instance_rows(session, include_ended=all)
     if not rows:
+        if session.manifest.standing is None and session.manifest.elastic is not None:
+            return Text("No instances. They are launched for jobs: `everspot jobs` says what waiting jobs wait for.")
         return Text("No instances. The fleet's target may be 0, or they are being launched: `everspot doctor` checks.")
     spot = sum(row["market"] == "spot" and row["state"] != "ENDED" for row in rows)
     alive = sum(row["state"] != "ENDED" for row in rows)

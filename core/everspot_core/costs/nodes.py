@@ -7,10 +7,13 @@ ledger is on a machine that others use, and is billed by its own share of that m
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_core.costs.ledger import EndRecord, LaunchRecord
 from everspot_core.costs.occupancy import Tenure
+
+EMPTIED = timedelta(minutes=5)
+"""An empty node is ended after `consolidateAfter`, 30 s, and the time that EC2 takes for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,21 @@ def pods_by_node(launches: Iterable[LaunchRecord]) -> dict[str, list[str]]:
         if launch.node:
             pods.setdefault(launch.node, []).append(launch.instance_id)
     return pods
+
+
+def list_emptied(
+    launches: Mapping[str, LaunchRecord], ends: Mapping[str, EndRecord], now: datetime
+) -> list[LaunchRecord]:
+    """Return the running nodes whose last agent ended some time ago: something else keeps them, and they are paid for.
+    The oldest comes first."""
+    emptied = []
+    for node, pods in pods_by_node(launches.values()).items():
+        machine = launches.get(node)
+        if machine is None or node in ends or any(pod not in ends for pod in pods):
+            continue
+        if now - max(ends[pod].ended_at for pod in pods) > EMPTIED:
+            emptied.append(machine)
+    return sorted(emptied, key=lambda machine: (machine.launched_at, machine.instance_id))
 
 
 def pod_spans(

@@ -8,6 +8,7 @@ from everspot_clouds.base import Cloud
 from everspot_clouds.registry import provider
 from everspot_core.capacity.launching import LaunchIntent, LaunchTrouble
 from everspot_core.cluster.manifest import Elastic
+from everspot_core.costs.nodes import list_emptied
 from everspot_core.schedule import Cap, Launch, PoolKey, Tariff
 from everspot_store import Store
 
@@ -47,6 +48,7 @@ class ElasticManager:
         self._quota_of = cloud.quota_name
         self._failures: dict[str, LaunchFailure] = {}
         self._reported: set[str] = set()
+        self._emptied: set[str] = set()
         self._warned_by_hand, self._learnt, self._unpriced = False, (0, 0), False
 
     @property
@@ -81,9 +83,25 @@ class ElasticManager:
 
     @property
     def cap(self) -> Cap | None:
-        """The cap on launched instances; None if nothing may be launched."""
+        """The cap on launched instances; None if nothing may be launched. Nodes without agents that do not end use up
+        a part of it."""
         elastic = self.declared
-        return None if elastic is None else Cap(instances=elastic.max_instances, usd_per_hour=elastic.max_usd_per_hour)
+        if elastic is None:
+            return None
+        pools = self._emptied_pools()
+        usd = elastic.max_usd_per_hour
+        if usd is not None:
+            usd = max(0.0, usd - sum(self._ledger.usd_per_hour(pool) or 0.0 for pool in pools))
+        return Cap(instances=max(0, elastic.max_instances - len(pools)), usd_per_hour=usd)
+
+    def _emptied_pools(self) -> list[PoolKey]:
+        """Return the pool of each node that something else than an agent keeps, and warn of a new one."""
+        machines = list_emptied(self._ledger.launches, self._ledger.ends, self._store.clock.now())
+        names = {machine.instance_id for machine in machines}
+        for name in sorted(names - self._emptied):
+            _log.warning("%s has no agent any more and does not end: it costs money, and counts towards the cap", name)
+        self._emptied = names
+        return [PoolKey(machine.instance_type, machine.zone, machine.market) for machine in machines]
 
     @property
     def idle_limit(self) -> timedelta:

@@ -13,7 +13,7 @@ from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, names, serve
 from everspot_clouds.registry import provider
 from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
 from everspot_core.capacity.market import Market
-from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.manifest import Elastic, Manifest
 from everspot_core.costs.ledger import LaunchRecord
 from everspot_core.jobs.records import Role
 from everspot_store import ManualClock
@@ -228,6 +228,17 @@ def test_a_node_is_named_as_its_machine() -> None:
 )
 def test_quantities_are_those_of_kubernetes(text: str, value: float) -> None:
     assert float(parse_quantity(text)) == value
+
+
+def test_a_shell_is_in_the_declared_namespace() -> None:
+    places = {"us-east-1a": "vision", "us-east-1b": "vision"}
+    elastic = Elastic(types=["m6i.large"], markets=[Market.SPOT], max_instances=1, template="t", template_version="1",
+                      places=places)  # fmt: skip
+    manifest = Manifest(cluster="fleet", cloud="kubernetes", control_url="memory://", data_url="memory://",
+                        elastic=elastic)  # fmt: skip
+    remote_access = provider("kubernetes").remote_access(manifest)
+    assert remote_access.enter("p", "ls").command[:5] == ("kubectl", "exec", "-n", "vision", "-it")
+    assert remote_access.forward("p", 1, 2).command == ("kubectl", "port-forward", "-n", "vision", "pod/p", "2:1")
 
 
 def test_a_shell_is_kubectls() -> None:

@@ -15,6 +15,7 @@ from kubernetes.config.incluster_config import InClusterConfigLoader
 
 from everspot_clouds.base import CloudError, Trouble
 from everspot_clouds.kubernetes.errors import NOT_FOUND, is_status
+from everspot_clouds.kubernetes.rules import declared_namespace
 from everspot_clouds.kubernetes.service_account import find_account
 
 Document = dict[str, Any]
@@ -201,13 +202,6 @@ class KubernetesClient:
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
-
-
-def declared_namespace(manifest: Manifest) -> str | None:
-    """Return the namespace of a cluster that a stack declares, where its zones are places; None of another cluster."""
-    places = manifest.elastic.places if manifest.elastic is not None else {}
-    namespaces = set(places.values()) - set(places)
-    return namespaces.pop() if len(namespaces) == 1 else None
 
 
 def _read(answer: Any) -> Document:

@@ -58,9 +58,10 @@ class KubernetesProvider(AwsProvider):
 
     def remote_access(self, manifest: Manifest) -> RemoteAccess:
         """See `Provider`."""
+        from everspot_clouds.kubernetes.rules import declared_namespace
         from everspot_clouds.kubernetes.shell import Kubectl
 
-        return Kubectl()
+        return Kubectl(declared_namespace(manifest) or "")
 
 
 PROVIDER: Provider = KubernetesProvider()

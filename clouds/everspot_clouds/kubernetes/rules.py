@@ -7,6 +7,8 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
+from everspot_core.cluster.manifest import Manifest
+
 from everspot_clouds.aws import rules as ec2
 
 CLUSTER_LABEL, ROLE_LABEL, LAUNCH_LABEL = "everspot/cluster", "everspot/role", "everspot/launch"
@@ -101,3 +103,10 @@ Data Exports User Guide, "Example of split cost allocation data for accelerated 
 
 JOBS = ec2.JOBS
 """Jobs name secrets and may not set variables as on EC2."""
+
+
+def declared_namespace(manifest: Manifest) -> str | None:
+    """Return the namespace of a cluster that a stack declares, where its zones are places; None of another cluster."""
+    places = manifest.elastic.places if manifest.elastic is not None else {}
+    namespaces = set(places.values()) - set(places)
+    return namespaces.pop() if len(namespaces) == 1 else None

@@ -13,7 +13,7 @@ from everspot_core.costs.ledger import EndRecord, LaunchRecord
 from everspot_core.costs.occupancy import Tenure
 
 EMPTIED = timedelta(minutes=5)
-"""An empty node is ended after `consolidateAfter`, 30 s, and the time that EC2 takes for it."""
+"""An empty node is ended after half a minute, and the time that the cloud takes for it."""
 
 
 @dataclass(frozen=True, slots=True)

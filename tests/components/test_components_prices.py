@@ -26,6 +26,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which keeps the credentials of another test's client
     (tmp_path / "Pulumi.yaml").write_text("name: p\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -112,7 +112,7 @@ def _instances(session: Session) -> Check:
         fix = "their jobs are requeued when their leases expire; look at their system log"
         return Check("cluster", "instances", Verdict.WARN, f"silent: {', '.join(silent)}; {states}", fix)
     if emptied := _emptied_nodes(session):
-        fix = "delete the pods of others on them, and the empty nodes are ended: docs/guide/kubernetes.md#costs"
+        fix = "delete the pods of others on them: empty nodes are ended"
         detail = f"no agent has run for 5 minutes on {', '.join(emptied)}: nodes that cost money"
         return Check("capacity", "instances", Verdict.WARN, f"{states}; {detail}" if states else detail, fix)
     if rows:

@@ -37,6 +37,11 @@ def home(**more):
     return place("home", **more)
 
 
+def back(hours):
+    """Home, where a job that returns without an instance ends in `hours` at the latest."""
+    return home(usd=20, restart_by=NOW + timedelta(hours=hours))
+
+
 def dry(hours=1.0, **more):
     return home(feasible=False, dry_since=NOW - timedelta(hours=hours), **{"done": None, **more})
 
@@ -81,12 +86,34 @@ def without_spot(hours=1.0, **more):
         pytest.param(JOB, home(done=9.9), [place(done=9.7)], None, None, id="in time here"),
         pytest.param(JOB, home(done=12), [place(done=11)], None, None, id="late there too"),
         pytest.param(RUNNING, home(usd=20), [place(usd=10)], "peer", MoveWhy.CHEAPER, id="half the price"),
-        pytest.param(RUNNING, home(usd=20), [place(usd=16.5)], None, None, id="a fifth is the least"),
+        pytest.param(RUNNING, home(usd=20), [place(usd=17.9)], "peer", MoveWhy.CHEAPER, id="more than a tenth"),
+        pytest.param(RUNNING, home(usd=20), [place(usd=18.1)], None, None, id="a tenth is the least"),
         pytest.param(RUNNING, home(usd=1.4), [place(usd=0.5)], None, None, id="a dollar is the least"),
         pytest.param(
-            RUNNING, home(usd=20), [place(usd=10, move_usd=4)], None, None, id="three times the move is the least"
+            RUNNING,
+            home(usd=20),
+            [place(usd=15, move_usd=4)],
+            "peer",
+            MoveWhy.CHEAPER,
+            id="twice the price of the move",
+        ),
+        pytest.param(
+            RUNNING, home(usd=20), [place(usd=16.1, move_usd=4)], None, None, id="the price of the move is the least"
         ),
         pytest.param(RUNNING, home(usd=20), [place(usd=10, done=9.8)], None, None, id="cheaper, but hardly in time"),
+        pytest.param(
+            RUNNING,
+            back(9.8),
+            [place(usd=10, done=9.8)],
+            "peer",
+            MoveWhy.CHEAPER,
+            id="in time, without answer too",
+        ),
+        pytest.param(RUNNING, back(9.8), [place(usd=10, done=9.9)], None, None, id="no time for an unanswered offer"),
+        pytest.param(RUNNING, back(9.9), [place(usd=10, done=9.8)], None, None, id="late at home without answer"),
+        pytest.param(
+            UNDATED, back(90), [place(usd=10, done=None)], "peer", MoveWhy.CHEAPER, id="no deadline, no spare time"
+        ),
         pytest.param(RUNNING, home(usd=None), [place(usd=10)], None, None, id="nobody knows what it costs here"),
     ],
 )

@@ -166,6 +166,9 @@ def test_what_a_job_holds_is_there_for_it():
     on_spot, fixed = (forecast_job(job(), dry, NOW, held_pool=pool) for pool in (SPOT, DEAR))
     assert on_spot.feasible and on_spot.done_by == NOW + 15.25 * HOUR + TICK
     assert fixed.feasible and fixed.done_by == NOW + 12 * HOUR and fixed.usd < 3.0 * 10.1
+    assert fixed.restart_by == on_spot.restart_by == NOW + 15.25 * HOUR + TICK  # once given up, it has to come back
+    full = market(on_demand(), headroom=Headroom(instances=0, usd_per_hour=None))
+    assert forecast_job(job(), full, NOW, held_pool=DEAR).restart_by is None
 
 
 def test_of_a_job_of_unknown_length_only_the_price_of_an_hour_is_known():

@@ -36,6 +36,9 @@ class MoveTerms:
       critical job moves immediately.
     - `reserve`: a job whose deadline is in danger, or that would soon need on-demand here, leaves while the best other
       cluster has this much spare time. This time allows one cluster to decline and another to be asked.
+    - `answer_wait`: a job that moves to save money has this much spare time at the other cluster, and also in its own
+      one, which it returns to if its offer is not answered. Where its own cluster could not finish it in time after
+      that, `reserve` counts instead.
     - `saving`: the least saving of a move as a fraction of the remaining cost; also at least `saving_usd`, and
       `saving_factor` times the price of the move. Both forecasts are estimates, but the price of the move is certain.
     - `min_stay`: no job moves to save money within this time of its last move. `pause`: no job moves for any other
@@ -49,9 +52,10 @@ class MoveTerms:
 
     patience: timedelta = timedelta(minutes=30)
     reserve: timedelta = timedelta(minutes=30)
-    saving: float = 0.2
+    answer_wait: timedelta = timedelta(minutes=10)
+    saving: float = 0.1
     saving_usd: float = 1.0
-    saving_factor: float = 3.0
+    saving_factor: float = 1.0
     min_stay: timedelta = timedelta(hours=1)
     pause: timedelta = timedelta(minutes=10)
     again: timedelta = timedelta(minutes=15)
@@ -74,6 +78,8 @@ class Forecast:
       nothing is launched, the cost on the cluster's own instances. None: no instance there can hold it.
     - `usd`: the expected cost from now on; None if the job's length is unknown.
     - `done_by`: the latest end if it goes on-demand immediately; None if nothing bounds it.
+    - `restart_by`: the latest end if the job gives up what it holds and goes on-demand immediately; None if nothing
+      bounds it.
     - `usd_per_hour`: the lowest price of an hour of its work; it orders clusters whose `usd` is unknown.
     - `dry_since`: since when there has been no capacity for it, or no spot if it waits for spot; None if it is placed,
       or if no instance type there can hold it.
@@ -85,6 +91,7 @@ class Forecast:
     feasible: bool
     usd: float | None
     done_by: datetime | None
+    restart_by: datetime | None = None
     usd_per_hour: float | None = None
     dry_since: datetime | None = None
     move_usd: float = 0.0
@@ -252,7 +259,7 @@ def _cheaper(
     """Return the clusters that would finish the job for so much less that it is worth moving."""
     if here.usd is None or (job.moved_at is not None and now - job.moved_at < terms.min_stay):
         return []
-    due = None if job.deadline_at is None else job.deadline_at - terms.reserve
+    due = None if job.deadline_at is None else job.deadline_at - _spare_time(job.deadline_at, here, terms)
     least = max(terms.saving * here.usd, terms.saving_usd)
     return [
         p
@@ -262,6 +269,12 @@ def _cheaper(
         and here.usd - p.usd > max(least, terms.saving_factor * p.move_usd)
         and (due is None or _in_time(p, due))
     ]
+
+
+def _spare_time(deadline: datetime, here: Forecast, terms: MoveTerms) -> timedelta:
+    """Return the spare time at the other cluster that a job needs to move there only to save money."""
+    can_return = here.restart_by is not None and here.restart_by + terms.answer_wait <= deadline
+    return terms.answer_wait if can_return else terms.reserve
 
 
 def _in_time(place: Forecast, deadline: datetime) -> bool:

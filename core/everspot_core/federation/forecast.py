@@ -123,6 +123,7 @@ def forecast_job(
         usd=_usd(job, market, offers, held_pool, move_cost, now),
         on_demand_usd=_on_demand_usd(job, offers, move_cost),
         done_by=_done_by(job, market, offers, held_pool, move_cost, now),
+        restart_by=_done_by(job, market, offers, None, move_cost, now),
         usd_per_hour=None if hourly is None else hourly * job.nodes,
         dry_since=since,
         move_usd=move_cost.usd,

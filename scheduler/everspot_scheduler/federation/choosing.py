@@ -96,6 +96,8 @@ class MoveChooser:
             return Forecast(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
         if away.berth is not None and runs and away.berth.standing:
             return on_standing(prospect_there)
+        # A job that leaves there goes home first, so that a restart there bounds nothing.
+        prospect_there = replace(prospect_there, restart_by=None)
         return replace(prospect_there, feasible=True, placed=True) if runs else prospect_there
 
     def _at(

@@ -12,7 +12,7 @@ from elastic_helpers import ElasticCluster
 from everspot_core.capacity.launching import LaunchTrouble
 from everspot_core.cluster.peers import Peer
 from everspot_core.federation import migration
-from everspot_core.federation.decision import Forecast
+from everspot_core.federation.decision import Forecast, MovableJob, Move, decide
 from everspot_core.federation.forecast import forecast_job
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.jobs.lease import waits_since
@@ -134,7 +134,13 @@ def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_t
         held_pools.append(kwargs.get("held_pool"))
         return forecast_job(*args, **kwargs)
 
+    def noted_decision(job: MovableJob, here: Forecast, *args: Any) -> Move | None:
+        present_forecasts.append(here)
+        return decide(job, here, *args)
+
+    present_forecasts = list[Forecast]()
     monkeypatch.setattr("everspot_scheduler.federation.choosing.forecast_job", noted)
+    monkeypatch.setattr("everspot_scheduler.federation.choosing.decide", noted_decision)
     two.home.dry()
     two.home.submit("moves", clouds=["aws"], expected_duration="2h", deadline="4h")
     two.live(timedelta(hours=2.2))
@@ -145,6 +151,8 @@ def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_t
     later = two.home.store.records.get("moves").value.away
     assert later.usd > 1.2 * first.usd
     assert first.berth.pool in held_pools  # else staying would count with a changeover that nobody needs
+    away = [here for here in present_forecasts if here.cluster == first.cluster]
+    assert away and all(here.restart_by is None for here in away)  # it would go home first, so it leaves in good time
 
 
 class Walked(tuple[Any, ...]):

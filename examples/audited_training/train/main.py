@@ -1,10 +1,10 @@
 """Trains a small convolutional network on images that it reads from slow storage, batch by batch.
 
-The storage is simulated: each read of a batch waits. How long, is measured at the start, so that without workers the
-processors of any machine are busy for `BUSY_SHARE` of the time. `WORKERS` processes of the loader wait at once.
+The storage is simulated: each read of a batch waits. How long follows from the time of the last step, so that without
+workers the processors of any machine are busy for `BUSY_SHARE` of the time. `WORKERS` processes of the loader wait at
+once.
 """
 
-import copy
 import gzip
 import os
 import time
@@ -19,8 +19,8 @@ from torch import nn
 TRAIN, TEST = 12_800, 4000
 BATCH = 64
 BUSY_SHARE, VCPUS = 0.37, 2
-WARM_UP, MEASURED = 10, 40
-"""Steps before the measurement of a read's length, and in it."""
+LEAST_WAIT = 1 / 3
+"""The least length of a read, in steps. It counts where other programs take too much of the processors."""
 
 
 def read(name: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,11 +35,11 @@ def read(name: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class SlowImages(torch.utils.data.Dataset[Any]):
-    """Images on slow storage. `read_seconds`: how long the read of a batch waits."""
+    """Images on slow storage. `read_seconds`: how long the read of a batch waits, in all processes."""
 
     def __init__(self) -> None:
         self.images, self.labels = read("train", TRAIN)
-        self.read_seconds = 0.0
+        self.read_seconds = torch.zeros(()).share_memory_()
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -49,49 +49,35 @@ class SlowImages(torch.utils.data.Dataset[Any]):
         """Return an image and its label."""
         return self.__getitems__([index])[0]
 
+    def follow_step(self, wall: float, busy: float) -> None:
+        """Set how long the next reads wait, by the seconds of a step and the processor seconds in it."""
+        self.read_seconds.fill_(max(busy / (BUSY_SHARE * VCPUS) - wall, LEAST_WAIT * wall))
+
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """Read a batch."""
-        time.sleep(self.read_seconds)
+        time.sleep(self.read_seconds.item())
         return [(self.images[index], self.labels[index]) for index in indices]
-
-
-def measure_read(model: nn.Module, images: SlowImages) -> float:
-    """Return how long a read has to wait for the processors to be busy for `BUSY_SHARE` of a step.
-
-    Steps of a copy of the model are measured. Where other programs slow them down, a read takes at least a third of
-    a step.
-    """
-    model = copy.deepcopy(model)
-    optimizer = torch.optim.Adam(model.parameters())
-    for step in range(WARM_UP + MEASURED):
-        if step == WARM_UP:
-            wall, busy = time.perf_counter(), time.process_time()
-        x, y = torch.utils.data.default_collate(images.__getitems__(list(range(BATCH))))
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-    wall, busy = (time.perf_counter() - wall) / MEASURED, (time.process_time() - busy) / MEASURED
-    return max(busy / (BUSY_SHARE * VCPUS) - wall, wall / 3)
 
 
 def main() -> None:
     """Train, and report the accuracy on the test images."""
     with Run.open(seed=1) as run:
-        network = nn.Sequential(
-            *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-            nn.Flatten(),
-            nn.Linear(32 * 49, 10),
+        model = run.prepare(
+            nn.Sequential(
+                *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+                *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+                nn.Flatten(),
+                nn.Linear(32 * 49, 10),
+            )
         )
         images = SlowImages()
-        images.read_seconds = measure_read(network, images)
-        print(f"the read of a batch takes {images.read_seconds:.3f} s", flush=True)
-        model = run.prepare(network)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
         loader = resumable_loader(images, BATCH, seed=1, num_workers=int(os.environ["WORKERS"]))
         run.track(model=model, optimizer=optimizer, loader=loader)
         for x, y in run.batches(epochs=float(os.environ["EPOCHS"])):
+            wall, busy = time.perf_counter(), time.process_time()
             run.step(nn.functional.cross_entropy(model(x.to(run.device)), y.to(run.device)))
+            images.follow_step(time.perf_counter() - wall, time.process_time() - busy)
         test_images, labels = read("t10k", TEST)
         with torch.no_grad():
             correct = model(test_images.to(run.device)).argmax(1).cpu() == labels

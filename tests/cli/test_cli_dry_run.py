@@ -14,7 +14,8 @@ from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import JobRecord, JobState, Market
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
-from everspot_store import SystemClock
+from everspot_store import StoreDenied, SystemClock
+from everspot_store.outputs import Outputs
 
 REGION, ZONES = "us-east-1", ["us-east-1a", "us-east-1b"]
 TYPES = ["c6i.large", "m6i.large", "m7i.large"]
@@ -204,3 +205,15 @@ def test_a_stage_counts_the_outputs_that_it_gets(cluster, spec_file):
     cluster.store.outputs(earlier.job_id).put(1, "table.csv", b"x" * 5000)
     answer = cluster.run("--json", "submit", str(spec_file(JOB + "after: [prepare]\n")), "--dry-run").json
     assert (answer["data"]["output_bytes"], answer["data"]["bytes"]) == (5000, 5000)
+
+
+def test_who_may_not_list_outputs_still_gets_a_dry_run(cluster, spec_file, monkeypatch):
+    def refuse(*_):
+        raise StoreDenied("jobs/ of the data bucket")
+
+    spec = JobSpec(name="prepare", recipe="image-classification")
+    cluster.store.submit(JobSubmission(job_id="prepare-00000001", spec=spec, submitted_at=cluster.clock.now()))
+    monkeypatch.setattr(Outputs, "list", refuse)
+    answer = cluster.run("--json", "submit", str(spec_file(JOB + "after: [prepare]\n")), "--dry-run")
+    assert answer.code == 0, answer.err
+    assert (answer.json["data"]["output_bytes"], answer.json["data"]["bytes"]) == (None, 0)

@@ -10,7 +10,7 @@ from everspot_clouds.naming import cloud_of_region
 from everspot_core.counting import size
 from everspot_core.federation.data_locality import Inputs, describe_price, measure_files
 from everspot_core.jobs.job import JobSubmission
-from everspot_store import Dataset, DatasetMissing, Store, StoreError
+from everspot_store import Dataset, DatasetMissing, Store, StoreDenied, StoreError
 
 from everspot_cli.dependencies import resolve_dependencies
 from everspot_cli.errors import CliError
@@ -26,13 +26,14 @@ class JobData:
 
     Attributes:
         datasets: Its datasets, streamed ones included, and its image.
-        output_bytes: Of the outputs of the jobs of `after`, as far as they are there.
+        output_bytes: Of the outputs of the jobs of `after`, as far as they are there; None: this user may not list
+            them.
         cloud: Of the cluster, whose bucket has the data.
         region: Of the cluster; empty if it has none.
     """
 
     datasets: tuple[Dataset, ...]
-    output_bytes: int
+    output_bytes: int | None
     cloud: str
     region: str
 
@@ -44,7 +45,7 @@ class JobData:
     @property
     def size(self) -> int:
         """Bytes that a job in another region would have to get."""
-        return self.datasets_bytes + self.output_bytes
+        return self.datasets_bytes + (self.output_bytes or 0)
 
     def usd_to(self, region: str) -> float | None:
         """Return the list price of sending the data to a region once; None for a region of no known cloud."""
@@ -93,19 +94,22 @@ def read_data(session: Session, submission: JobSubmission) -> JobData:
     for name, _, digest in (id.partition("@") for id in dict.fromkeys(ids)):
         with suppress(DatasetMissing):
             datasets.append(session.store.datasets.find(name, digest))
-    producers = _producers(session, submission)
     return JobData(
         datasets=tuple(datasets),
-        output_bytes=sum(output.size for job in producers for output in session.store.outputs(job).list()),
+        output_bytes=_output_bytes(session, submission),
         cloud=session.manifest.cloud,
         region=session.manifest.region or "",
     )
 
 
-def _producers(session: Session, submission: JobSubmission) -> list[str]:
-    """Return the jobs whose outputs the job gets."""
+def _output_bytes(session: Session, submission: JobSubmission) -> int | None:
+    """Return the bytes of the outputs that the job gets; None if this user may not list them."""
     try:
         preceding = resolve_dependencies(session, submission.spec.name, submission)
     except CliError:
-        return []
-    return [session.store.producer(earlier.job_id) for earlier in preceding]
+        return 0
+    producers = [session.store.producer(earlier.job_id) for earlier in preceding]
+    try:
+        return sum(output.size for job in producers for output in session.store.outputs(job).list())
+    except StoreDenied:
+        return None

@@ -66,7 +66,7 @@ class DataPresence:
             StoreError: if the own store failed.
         """
         now = self._store.clock.monotonic()
-        for ids in self._due_ids():
+        for ids in self._due_ids() if hosts else ():
             own = self._find(ids)
             for peer, host in hosts.items():
                 if own is not None:

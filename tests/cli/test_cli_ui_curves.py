@@ -20,13 +20,14 @@ EVIL = "<script>alert(1)</script>"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A job in its second attempt that reports a loss by step and was measured, one that reports nothing, one that
-    waits."""
+    waits, and one that has reported once."""
     world = World(tmp_path_factory.mktemp("ui"))
-    for name in ("curved", "silent"):
+    for name in ("curved", "silent", "growing"):
         world.submit(name, 0)
         world.assign(name, "i-base", 10)
         world.start(name, 20)
     world.submit("waits", 30)
+    world.store.metrics.append("growing", 1, 0, b'{"step": 5, "metrics": {"reward": 1.25}}\n')
     for epoch, steps in ((1, range(3000)), (2, range(2000, 100_000))):
         lines = [json.dumps({"step": n, "metrics": {"loss": 9 / (n + 1), EVIL: 1.0}}) + "\n" for n in steps]
         world.store.metrics.append("curved", epoch, 0, "".join(lines).encode())
@@ -66,10 +67,9 @@ def test_a_job_without_curves_shows_the_reason(page: Served) -> None:
 
 
 def test_new_pieces_are_added_to_what_was_read(cluster: World, page: Served) -> None:
-    cluster.store.metrics.append("silent", 1, 0, b'{"step": 5, "metrics": {"reward": 1.25}}\n')
-    page.until("/jobs/silent", lambda text: "reward, step 5: reward: 1.25 at last." in text)
-    cluster.store.metrics.append("silent", 1, 1, b'{"step": 8, "metrics": {"reward": 2.5}}\n')
-    page.until("/jobs/silent", lambda text: "reward, step 5 to step 8: reward: 2.5 at last" in text)
+    page.until("/jobs/growing", lambda text: "reward, step 5: reward: 1.25 at last." in text)
+    cluster.store.metrics.append("growing", 1, 1, b'{"step": 8, "metrics": {"reward": 2.5}}\n')
+    page.until("/jobs/growing", lambda text: "reward, step 5 to step 8: reward: 2.5 at last" in text)
 
 
 def test_only_so_many_metrics_are_drawn_and_the_rest_is_named() -> None:

@@ -1,17 +1,18 @@
 """A real MLflow server on SQLite, in an environment of its own: its packages conflict with those of the tests."""
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +38,70 @@ def install() -> Path:
     return program
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+class Gate:
+    """A port of this machine that leads to another one while it is open, and refuses connections while it is closed."""
+
+    def __init__(self, inner: int) -> None:
+        self.port, self._inner = free_port(), inner
+        self._sockets: list[socket.socket] = []
+
+    def open(self) -> None:
+        listener = socket.create_server(("127.0.0.1", self.port))
+        self._sockets.append(listener)
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+
+    def close(self) -> None:
+        """Refuse connections, and end those that there are."""
+        while self._sockets:
+            with contextlib.suppress(OSError):  # the other end has closed it
+                self._sockets[-1].shutdown(socket.SHUT_RDWR)
+            self._sockets.pop().close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                outer, _ = listener.accept()
+                inner = socket.create_connection(("127.0.0.1", self._inner))
+                self._sockets += [outer, inner]
+                for pair in ((outer, inner), (inner, outer)):
+                    threading.Thread(target=self._carry, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _carry(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+
 class MlflowServer:
-    """One server, which can be stopped and started again with its runs."""
+    """One server behind a gate, by which it goes away and comes back: it takes ten seconds of a processor to start."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.program = root, install()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self._port = free_port()
+        self._gate = Gate(self._port)
+        self.url = f"http://127.0.0.1:{self._gate.port}"
         self._popen: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        if self._popen is None:
+            self._begin()
+        self._gate.open()
+
+    def stop(self) -> None:
+        """Be away for everybody."""
+        self._gate.close()
+
+    def _begin(self) -> None:
         store = f"sqlite:///{self.root}/mlflow.db"
-        command = [str(self.program), "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
+        command = [str(self.program), "server", "--host", "127.0.0.1", "--port", str(self._port), "--workers", "1",
                    "--backend-store-uri", store, "--default-artifact-root", str(self.root / "artifacts")]  # fmt: skip
         env = {
             "PATH": f"{self.program.parent}:{os.environ['PATH']}",
@@ -64,13 +115,14 @@ class MlflowServer:
         end = time.monotonic() + 300
         while True:
             try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=5):
+                with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/health", timeout=5):
                     return
             except OSError:
                 assert time.monotonic() < end and self._popen.poll() is None, (self.root / "mlflow.log").read_text()
                 time.sleep(0.2)
 
-    def stop(self) -> None:
+    def end(self) -> None:
+        self._gate.close()
         popen, self._popen = self._popen, None
         if popen is not None:
             os.killpg(popen.pid, signal.SIGKILL)
@@ -101,11 +153,11 @@ class MlflowServer:
         return sorted((int(metric["step"]), float(metric["value"])) for metric in metrics)
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(root: Path) -> Iterator[MlflowServer]:
     root.mkdir(exist_ok=True)
     server = MlflowServer(root)
     try:
         yield server
     finally:
-        server.stop()
+        server.end()

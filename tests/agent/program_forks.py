@@ -19,13 +19,26 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 MODULES = (
     "everspot_train.trainer", "everspot_train.launcher", "torch._dynamo", "torch.nn.parallel.distributed",
     "everspot_train.frameworks.transformers", "everspot_train.frameworks.lightning",
     "everspot_train.frameworks.accelerate", "lightning", "transformers.trainer",
 )  # fmt: skip
+START_SECONDS = 600.0
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@contextlib.contextmanager
+def _locked(place: str) -> Iterator[None]:
+    """Let nobody else join or end the server meanwhile."""
+    lock = os.open(f"{place.rpartition('-')[0]}.lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 @functools.cache
@@ -37,24 +50,21 @@ def join() -> "tuple[str, socket.socket]":
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid())
     place = f"{tempfile.gettempdir()}/everspot-forks-{os.getuid()}-{run}"
     line = socket.socket(socket.AF_UNIX)
-    lock = os.open(f"{place}.lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    try:
-        line.connect(place)
-    except (FileNotFoundError, ConnectionRefusedError):
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-        server = subprocess.Popen(
-            [sys.executable, __file__, "serve", place], env=environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n", "the server of forked programs has not started"
-        server.stdout.close()
-        server.returncode = 0  # it outlives this process where another one has joined
-        line.connect(place)
-    finally:
-        os.close(lock)
-    line.sendall(b"m")
+    with _locked(place):
+        try:
+            line.connect(place)
+        except (FileNotFoundError, ConnectionRefusedError):
+            environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+            server = subprocess.Popen(
+                [sys.executable, __file__, "serve", place], env=environment, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n", "the server of forked programs has not started"
+            server.stdout.close()
+            server.returncode = 0  # it outlives this process where another one has joined
+            line.connect(place)
+        line.sendall(b"m")
     return place, line
 
 
@@ -128,8 +138,15 @@ def _serve(place: str) -> None:
         os.write(answer, b"ready\n")
         os.close(answer)
         began = False
-        while members or not began:
-            ready, _, _ = select.select([listener, *members], [], [])
+        while True:
+            if began and not members:
+                with _locked(place):
+                    if not select.select([listener], [], [], 0)[0]:
+                        Path(place).unlink()
+                        python.unlink()
+                        break
+            ready, _, _ = select.select([listener, *members], [], [], None if began else START_SECONDS)
+            began = began or not ready  # who started it has ended
             for member in members.intersection(ready):
                 members.discard(member)
                 member.close()
@@ -147,8 +164,6 @@ def _serve(place: str) -> None:
                 for stream in streams:
                     os.close(stream)
                 line.close()
-    for path in (place, f"{place}.lock", f"{place}.python"):
-        Path(path).unlink()
     trainer_writers.close()
     os._exit(0)  # without what torch's libraries have to say about their own leaks
 

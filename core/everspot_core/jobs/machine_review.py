@@ -209,7 +209,7 @@ def _without_wait(case: _Case, kind: ChangeKind, action: str) -> MachineChange:
 def _larger_batch(case: _Case) -> MachineChange:
     share = case.use.gpu_memory_share
     if not share or share > FULL_MEMORY / 2:
-        return MachineChange(ChangeKind.PROFILE, "profile a few steps: which operations take the time?")
+        return MachineChange(ChangeKind.PROFILE, "profile a few steps, to see which operations take the time")
     times = 2 ** int(math.log2(FULL_MEMORY / share))
     action = f"a batch up to {times} times as large (batch_size: auto finds it)"
     return MachineChange(

@@ -14,7 +14,13 @@ from everspot_clouds.base import Check, Verdict
 from everspot_clouds.kubernetes import preflight
 from everspot_clouds.kubernetes.checks import kubernetes_checks
 from everspot_clouds.kubernetes.client import KubernetesClient
-from everspot_clouds.kubernetes.requirements import POD_IDENTITY, claim_checks, pull_checks, requirement_checks
+from everspot_clouds.kubernetes.requirements import (
+    POD_IDENTITY,
+    claim_checks,
+    limit_checks,
+    pull_checks,
+    requirement_checks,
+)
 from everspot_clouds.preflight_plan import read_plan
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.cluster.preflight import PreflightPlan
@@ -135,6 +141,21 @@ def test_a_cluster_without_karpenter_says_which_definitions_are_missing(equipped
     equipped.api.create(path, yaml.safe_load(file.read_text()))
     assert (check.name, check.verdict) == ("karpenter", Verdict.FAIL)
     assert name in check.detail and "install Karpenter" in check.fix
+
+
+@needs_plane
+def test_limits_of_a_namespace_that_agents_do_not_go_with_are_named(equipped: Place) -> None:
+    assert limit_checks(equipped.client()) == []
+    base = f"/api/v1/namespaces/{equipped.name}"
+    default = {"type": "Container", "default": {"memory": "4Gi", "ephemeral-storage": "1Gi"}}
+    least = {"type": "Pod", "min": {"cpu": "1m"}}
+    equipped.api.create(f"{base}/limitranges", {"metadata": {"name": "usual"}, "spec": {"limits": [default, least]}})
+    for name, hard in (("all", {"limits.memory": "10Gi", "pods": "9"}), ("pods", {"pods": "9"})):
+        equipped.api.create(f"{base}/resourcequotas", {"metadata": {"name": name}, "spec": {"hard": hard}})
+    capped, refused = limit_checks(equipped.client())
+    assert capped.verdict is Verdict.WARN
+    assert "the LimitRange usual limits each agent to memory 4Gi, whatever its node" in capped.detail
+    assert refused.verdict is Verdict.FAIL and "the ResourceQuota all demands limits.memory, which" in refused.detail
 
 
 @needs_plane

@@ -11,6 +11,7 @@ from everspot_clouds.base import Check, CloudError, Verdict
 from everspot_clouds.kubernetes.requirements import (
     claim_checks,
     guarded,
+    limit_checks,
     missing_rights,
     pull_checks,
     requirement_checks,
@@ -57,6 +58,8 @@ def kubernetes_checks(manifest: Manifest | None, catalogue: Catalogue) -> list[C
         checks += guarded("user", "datasets claim", lambda: _claims(client, manifest))
         pods_selector = f"{CLUSTER_LABEL}={manifest.cluster}"
         checks += guarded("user", "image", lambda: pull_checks(client.pods(pods_selector)["items"]))
+        limits = guarded("user", "namespace limits", lambda: limit_checks(client))
+        checks += [check for check in limits if check.verdict is not Verdict.SKIP]  # most people may not see them
         checks += requirement_checks(client, gpus=gpus)
         return checks + guarded("capacity", "node pool", lambda: _node_pool(client, manifest.cluster))
     finally:

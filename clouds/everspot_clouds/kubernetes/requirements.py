@@ -31,6 +31,7 @@ _PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrIm
 _MANY_NODES = frozenset({"ReadOnlyMany", "ReadWriteMany"})
 """Access modes with which pods of several nodes may mount a volume (Kubernetes, "Persistent Volumes")."""
 _CLAIM_FIX = "create one in this namespace with ReadOnlyMany or ReadWriteMany, or name another (datasetsClaim)"
+_NODES_OWN = ("cpu", "memory")
 _SHOWN = 6
 _INSTALL = "https://karpenter.sh/docs/getting-started"
 
@@ -113,6 +114,28 @@ def claim_checks(client: "KubernetesClient", name: str) -> list[Check]:
     if phase == "Pending":
         fix += ". With volumeBindingMode WaitForFirstConsumer the first agent's pod binds it"
     return [Check("user", "datasets claim", Verdict.WARN if phase == "Pending" else Verdict.FAIL, detail, fix)]
+
+
+def limit_checks(client: "KubernetesClient") -> list[Check]:
+    """Return a check of each LimitRange and ResourceQuota of the namespace that agents do not go with; none if there is
+    none. Agents request half of their node and have no limits, because a job may use all of the node."""
+    base, fix = f"/api/v1/namespaces/{client.namespace}", f"exempt the namespace {client.namespace} from it"
+    checks = []
+    for limit_range in client.read(f"{base}/limitranges")["items"]:
+        limits = [limit.get("default", {}) for limit in limit_range["spec"]["limits"] if limit["type"] == "Container"]
+        capped = ", ".join(f"{name} {limit[name]}" for limit in limits for name in _NODES_OWN if name in limit)
+        if capped:
+            name = limit_range["metadata"]["name"]
+            detail = f"the LimitRange {name} limits each agent to {capped}, whatever its node: jobs cannot use the rest"
+            checks.append(Check("user", "namespace limits", Verdict.WARN, detail, fix))
+    for quota in client.read(f"{base}/resourcequotas")["items"]:
+        demands = ", ".join(name for name in quota["spec"].get("hard", {}) if name.startswith("limits."))
+        if demands:
+            detail = (
+                f"the ResourceQuota {quota['metadata']['name']} demands {demands}, which agents lack: none is created"
+            )
+            checks.append(Check("user", "namespace limits", Verdict.FAIL, detail, fix))
+    return checks
 
 
 def _definitions(client: "KubernetesClient") -> list[Check]:

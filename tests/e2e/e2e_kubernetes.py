@@ -5,7 +5,8 @@ import copy
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -134,10 +135,18 @@ class KubernetesLive(LiveCluster):
         template = documents.build_pod_template(place, f"{TEMPLATE}-{version}", self._pod(place, claim))
         self.apply(f"/api/v1/namespaces/{NAMESPACE}/podtemplates", template)
 
-    def declare_claim(self, claim: str) -> None:
-        """Declare a claim with datasets, as `up` does: pods are launched from another PodTemplate from now on."""
+    @contextmanager
+    def declared_claim(self, claim: str) -> Iterator[None]:
+        """Declare a claim with datasets, as `up` does: pods are launched from another PodTemplate for a while."""
         version = f"{VERSION}-{claim}"
         self._declare_template(version, claim)
+        self._launch_from(version)
+        try:
+            yield
+        finally:
+            self._launch_from(VERSION)
+
+    def _launch_from(self, version: str) -> None:
         manifest = self.store.manifest()
         assert manifest.elastic is not None
         elastic = manifest.elastic.model_copy(update={"template_version": version})

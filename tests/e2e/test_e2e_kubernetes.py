@@ -147,11 +147,11 @@ def test_a_job_reads_the_datasets_of_a_claim(live: KubernetesLive, tmp_path: Pat
     (flowers / "word").write_text("tulip")
     (code / "read.py").write_text(READER)
     live.create_claim("flowers", flowers)
-    live.declare_claim("flowers")
-    live.until(lambda: not live.claims())  # a pod of the other template may still be there
     spec = JobSpec(name="reader", entrypoint=["read.py"], code=str(code))
-    job = live.store.submit(JobSubmission(job_id="reader", spec=spec, submitted_at=live.clock.now()), code).job_id
-    trainings(live, job)
+    with live.declared_claim("flowers"):
+        live.until(lambda: not live.claims())  # a pod of the other template may still be there
+        job = live.store.submit(JobSubmission(job_id="reader", spec=spec, submitted_at=live.clock.now()), code).job_id
+        trainings(live, job)
     output = b"".join(chunk.data for chunk in live.store.read_logs(job)).decode()
     assert "read tulip" in output and "write Read-only file system" in output
     assert (flowers / "word").read_text() == "tulip"

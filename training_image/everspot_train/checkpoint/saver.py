@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan
 
 from everspot_train.checkpoint.manifest import TensorEntry
@@ -62,7 +63,7 @@ class Saver:
         self._stream: torch.cuda.Stream | None = None
         self._lock = threading.Lock()
         self._writer = StreamWriter(memory.reserve, memory.count)
-        self._planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+        self._planner = _Planner(flatten_state_dict=False, flatten_sharded_tensors=False)
         self._plan: _SavedPlan | None = None
 
     def plan(self, tensors: Mapping[str, torch.Tensor], steady: Collection[str] = ()) -> SavedStreams:
@@ -160,6 +161,15 @@ class Saver:
         streams = SavedStreams(entries, [layout.size for layout in layouts])
         self._plan = _SavedPlan(signature, self._planner.finish_plan(plans[self._rank]), streams)
         return self._plan
+
+
+class _Planner(DefaultSavePlanner):
+    """Finds plain tensors itself: torch takes 10 µs for each, as long as the copy of a small tensor."""
+
+    def lookup_object(self, index: MetadataIndex) -> Any:
+        """See `DefaultSavePlanner`."""
+        value = self.state_dict.get(index.fqn)
+        return value if type(value) is torch.Tensor else super().lookup_object(index)
 
 
 def _signature(tensors: Mapping[str, torch.Tensor], steady: Collection[str]) -> tuple[object, ...]:

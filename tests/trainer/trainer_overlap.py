@@ -62,10 +62,10 @@ def grow(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.add_param_group({"params": list(layer.parameters()), "lr": 0.005})
 
 
-def kill_writers() -> None:
+def signal_writers(number: int) -> None:
     for child in psutil.Process().children():
         if "everspot_train.writer" in child.cmdline():
-            child.kill()
+            child.send_signal(number)
 
 
 class OwnOptimizer:
@@ -235,8 +235,8 @@ def main() -> None:
         for numbers in run.batches(TOTAL):
             batch = numbers.to(run.device)
             overlaps |= any(thread.name == "everspot-copies" for thread in threading.enumerate())
-            if overlaps and run.steps_done == kill_writer_at and run.rank == 0:
-                kill_writers()
+            if run.steps_done == kill_writer_at:
+                signal_writers(signal.SIGKILL)
             if habit == "grows" and run.steps_done == GROWS_AT:
                 grow(model, optimizer)
             if habit in CHANGES:
@@ -258,6 +258,8 @@ def main() -> None:
                     file.write(json.dumps({"step": run.steps_done} | line) + "\n")
                 overlaps = False
                 request_checkpoint(rundir, run)
+                if run.steps_done == kill_writer_at:  # it does not publish the next one before it is killed
+                    signal_writers(signal.SIGSTOP)
 
 
 def step_critic(critic: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor, *, closure: bool) -> None:

@@ -43,9 +43,9 @@ def start(root: Path, ranks: int, environment: Callable[..., dict[str, str]], **
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
     own = [{"RANK": n, "LOCAL_RANK": n, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks} for n in range(ranks)]
     several = meeting if ranks > 1 else {}
+    writer = {} if "KILL_WRITER_AT" in settings else {"FORKED_WRITER": 1}  # a fork has no process of its own to kill
     environments = [
-        environment(root / "record", FORKED_WRITER=1, **settings, **several, **(rank if ranks > 1 else {}))
-        for rank in own
+        environment(root / "record", **writer, **settings, **several, **(rank if ranks > 1 else {})) for rank in own
     ]
     processes = [Forked(SCRIPT, environment, root / "stderr") for environment in environments]
     return [process.wait(timeout=120) for process in processes]

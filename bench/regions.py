@@ -21,9 +21,9 @@ TICK, DAYS, JOB_HOURS, CHANGEOVER_HOURS = timedelta(minutes=5), 20, 24.0, 0.2
 PARTS = (0.6, 0.9)
 CLOCKS = (195.0, 600.0)
 DRAWS = (1, 2, 3, 4, 5, 6)
-RATIO_LIMIT, KNOWN_PROCESS = 1.28, 1.13
+RATIO_LIMIT, KNOWN_PROCESS = 1.28, 1.14
 """A step back is over the limit. A policy that knows how spot comes and goes, but not the future, reaches the second
-figure (docs/internals/scheduling.md)."""
+figure where prices do not change (`regions_known.ages`)."""
 UP, DOWN = Phases(chances=(0.5, 0.5), means=(1.0, 12.0)), Phases(chances=(0.8, 0.2), means=(0.2, 3.0))
 """Spot that is plentiful: up for nine hours in ten."""
 

@@ -46,6 +46,15 @@ HEAVY_UP = Phases(chances=(0.65, 0.35), means=(0.5, 7.0))
 HEAVY_DOWN = Phases(chances=(0.75, 0.25), means=(0.35, 5.0))
 """Median 0.4 h, 90th percentile 4.6 h."""
 
+DROUGHT_GAP, DROUGHT = Phases(means=(144.0,)), Phases(means=(36.0,))
+"""The time between two droughts of a pool, and a drought."""
+
+PLENTY, SCARCITY = Phases(means=(20.0,)), Phases(means=(8.0,))
+"""The time between two scarcities that several pools have in common, and a scarcity."""
+
+COUPLING = 0.7
+"""The chance that a common scarcity reaches a pool."""
+
 
 def markov(
     rng: np.random.Generator,
@@ -88,16 +97,16 @@ def diurnal(rng: np.random.Generator, ticks: int, gap: timedelta, *, swing: floa
 
 def droughts(rng: np.random.Generator, ticks: int, gap: timedelta) -> Trace:
     """Heavy-tailed spells, and a drought of a day and a half about every six days."""
-    wet = _alternate(rng, ticks, gap, Phases(means=(144.0,)), Phases(means=(36.0,)))
+    wet = _alternate(rng, ticks, gap, DROUGHT_GAP, DROUGHT)
     return _trace("droughts", gap, wet & heavy_tailed(rng, ticks, gap).up())
 
 
 def correlated(
-    rng: np.random.Generator, ticks: int, gap: timedelta, *, pools: int = 4, coupling: float = 0.7
+    rng: np.random.Generator, ticks: int, gap: timedelta, *, pools: int = 4, coupling: float = COUPLING
 ) -> tuple[Trace, ...]:
     """Return pools with common scarcities and their own spells. A scarcity reaches each pool with the chance
     `coupling`."""
-    plenty = _alternate(rng, ticks, gap, Phases(means=(20.0,)), Phases(means=(8.0,)))
+    plenty = _alternate(rng, ticks, gap, PLENTY, SCARCITY)
     # Which pools a scarcity reaches is drawn once for each scarcity.
     scarcity = np.cumsum(np.diff(plenty, prepend=plenty[0]))
     traces = []

@@ -1,0 +1,252 @@
+"""Policies that know how spot comes and goes in every region, but not the future: the bounds of `regions_known`.
+
+A spell's length is a mixture of exponentials (`Phases`): each spell is in one of a few phases, which ends with the same
+chance at every tick. So capacity is a Markov chain with hidden states, and one job in it is a Markov decision process,
+which `solve` solves backwards from the deadline (Bellman 1957). It is followed in two ways:
+
+- The phases are visible: the optimal policy of somebody who sees more than availability. No policy that sees
+  availability alone is cheaper on average, which makes its dollars a lower bound (an information relaxation, as is the
+  optimum that knows the future: Brown, Smith and Sun, "Information relaxations and duality in stochastic dynamic
+  programs", 2010).
+- Ages are visible: the policy sees availability, keeps the chance of each hidden state by Bayes' rule, and takes the
+  action with the least cost by these chances as if the state were visible from the next tick on (QMDP: Littman,
+  Cassandra and Kaelbling, "Learning policies for partially observable environments", 1995). It can be carried out, so
+  the cheapest policy that sees availability costs no more.
+
+Both give `Schedule`s, whose dollars the simulator's engine counts as those of any other policy.
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+from everspot_simulator import Mode, PoolCapacity, Schedule, Setting
+from everspot_simulator.synthetic import Phases
+from numpy.typing import NDArray
+
+INFEASIBLE = 1e7
+"""Dollars of what misses the deadline: finite, so that a chance of 0 of it costs nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SpotProcess:
+    """A Markov chain whose hidden state says in which regions spot is up.
+
+    Attributes:
+        transition: chance from the state of the row to that of the column within a tick; (states, states).
+        up: whether spot is up, by region and state; (regions, states).
+    """
+
+    transition: NDArray[np.float64]
+    up: NDArray[np.bool_]
+
+    def stationary(self) -> NDArray[np.float64]:
+        """Return the chance of each state at a random moment; (states,)."""
+        states = len(self.transition)
+        equations = np.vstack([self.transition.T - np.eye(states), np.ones(states)])
+        chances = np.linalg.lstsq(equations, np.append(np.zeros(states), 1.0), rcond=None)[0].clip(min=0.0)
+        normalized: NDArray[np.float64] = chances / chances.sum()
+        return normalized
+
+    def condition(self, chances: NDArray[np.float64], up: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the chances of the states (runs, states) by Bayes' rule, given where spot is up (regions, runs)."""
+        consistent = (self.up[:, None, :] == up[:, :, None]).all(axis=0)
+        weights: NDArray[np.float64] = chances * consistent
+        weights /= weights.sum(axis=1, keepdims=True)
+        return weights
+
+    def draw(self, rng: np.random.Generator, runs: int, ticks: int) -> NDArray[np.int64]:
+        """Return paths of hidden states from a random moment on; (runs, ticks)."""
+        thresholds = self.transition.cumsum(axis=1)
+        paths = np.empty((runs, ticks), dtype=np.int64)
+        states = rng.choice(len(self.transition), runs, p=self.stationary())
+        for tick in range(ticks):
+            paths[:, tick] = states
+            states = (rng.random((runs, 1)) > thresholds[states]).sum(axis=1).clip(max=len(self.transition) - 1)
+        return paths
+
+
+def alternating(up: Phases, down: Phases, tick_hours: float) -> SpotProcess:
+    """Return the process of one region with independent spells: the phases of spot that is up, then those down."""
+    leave: NDArray[np.float64] = -np.expm1(-tick_hours / np.array((*up.means, *down.means), dtype=np.float64))
+    is_up = np.arange(len(leave)) < len(up.means)
+    # The next spell is of the other kind, in a phase by that kind's chances.
+    entry = np.where(is_up[:, None] == is_up, 0.0, np.array((*up.chances, *down.chances)))
+    return SpotProcess(transition=np.diag(1 - leave) + leave[:, None] * entry, up=is_up[None])
+
+
+def independent(*processes: SpotProcess) -> SpotProcess:
+    """Return the process of the regions of several processes that do not depend on each other."""
+    return reduce(_pair, processes)
+
+
+def _pair(first: SpotProcess, second: SpotProcess) -> SpotProcess:
+    up = np.vstack([np.repeat(first.up, second.up.shape[1], axis=1), np.tile(second.up, first.up.shape[1])])
+    transition: NDArray[np.float64] = np.kron(first.transition, second.transition).astype(np.float64)
+    return SpotProcess(transition=transition, up=up)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTicks:
+    """One job in whole ticks, and the dollars of a tick. There is a pool in each region, whose price does not change.
+
+    Attributes:
+        work, deadline, changeover, move: ticks; the last two are at least 1.
+        spot_usd, on_demand_usd: for a tick, by region.
+        move_usd: for a move, by the region that the job leaves.
+    """
+
+    work: int
+    deadline: int
+    changeover: int
+    move: int
+    spot_usd: tuple[float, ...]
+    on_demand_usd: tuple[float, ...]
+    move_usd: tuple[float, ...]
+
+    @classmethod
+    def from_capacity(cls, capacity: PoolCapacity, setting: Setting) -> "JobTicks":
+        """Return the job of a setting at the prices of the pools' first tick, which must hold for all ticks."""
+        seconds, regions = capacity.tick_seconds, capacity.regions
+        spot = [price[0] for price in capacity.prices] if capacity.prices else [1.0] * len(capacity.up)
+        return cls(
+            work=round(setting.job / seconds),
+            deadline=round(setting.deadline / seconds),
+            changeover=round(setting.changeover / seconds),
+            move=regions.move_ticks(seconds),
+            spot_usd=tuple(usd * seconds / 3600 for usd in spot),
+            on_demand_usd=tuple(usd * seconds / 3600 for usd in capacity.on_demand_prices),
+            move_usd=tuple(regions.move_usd(origin) for origin in range(len(regions.names))),
+        )
+
+    @property
+    def slack(self) -> int:
+        """The ticks to the deadline beyond the work, at submission."""
+        return self.deadline - self.work
+
+
+class Holding(NamedTuple):
+    """The region of the job and what it holds there. `pending`: ticks of a changeover or a move that are still due."""
+
+    mode: Mode
+    region: int
+    pending: int = 0
+
+
+class Action(NamedTuple):
+    """An action of a tick: its dollars, the ticks of slack that it uses, and what the job holds afterwards."""
+
+    usd: float
+    slack: int
+    result: Holding
+
+
+def list_holdings(job: JobTicks) -> list[Holding]:
+    """Return all that a job may hold at the beginning of a tick. The first is where it begins: idle in region 0."""
+    regions = range(len(job.spot_usd))
+    moving = [Holding(Mode.IDLE, region, pending) for pending in range(job.move) for region in regions]
+    modes = (Mode.SPOT, Mode.ON_DEMAND)
+    return moving + [Holding(m, region, n) for m in modes for region in regions for n in range(job.changeover)]
+
+
+def list_actions(job: JobTicks, holding: Holding) -> list[Action]:
+    """Return what a job may do for a tick. Spot needs capacity, which is not looked at here."""
+    mode, region, pending = holding
+    if mode is Mode.IDLE and pending:
+        return [Action(0.0, 1, Holding(mode, region, pending - 1))]
+    actions = [Action(0.0, 1, Holding(Mode.IDLE, region))]
+    for target, usd in ((Mode.SPOT, job.spot_usd), (Mode.ON_DEMAND, job.on_demand_usd)):
+        due = pending if mode is target else job.changeover
+        actions.append(Action(usd[region], min(due, 1), Holding(target, region, max(due - 1, 0))))
+    goals = (goal for goal in range(len(job.spot_usd)) if goal != region)
+    return actions + [Action(job.move_usd[region], 1, Holding(Mode.IDLE, goal, job.move - 1)) for goal in goals]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solution:
+    """The costs of the best policy that sees the hidden states.
+
+    Attributes:
+        usd: expected dollars of the job.
+        expected: expected dollars after a tick, before the next state is drawn, by what the job then holds, the state
+            in the tick and the slack left; for each tick (holdings, states, slack + 1).
+    """
+
+    process: SpotProcess
+    job: JobTicks
+    usd: float
+    expected: list[NDArray[np.float32]]
+
+
+def solve(process: SpotProcess, job: JobTicks) -> Solution:
+    """Solve the decision process backwards from the deadline. It takes seconds and up to hundreds of megabytes."""
+    holdings = list_holdings(job)
+    transition = process.transition.astype(np.float32)
+    costs = np.zeros((len(holdings), len(transition), job.slack + 1), dtype=np.float32)
+    slack_left = np.arange(job.slack + 1)
+    expected: list[NDArray[np.float32]] = []
+    actions = [
+        (row, holdings.index(result), slack, np.where(up, usd, INFEASIBLE).astype(np.float32)[:, None])
+        for row, holding in enumerate(holdings)
+        for usd, slack, result in list_actions(job, holding)
+        for up in [process.up[result.region] | (result.mode is not Mode.SPOT)]
+    ]
+    for tick in range(job.deadline - 1, -1, -1):
+        after = transition @ costs
+        costs = np.full_like(after, INFEASIBLE)
+        for row, result_row, slack, usd_by_state in actions:
+            best = costs[row, :, slack:]
+            np.minimum(best, after[result_row, :, : len(slack_left) - slack] + usd_by_state, out=best)
+        costs[:, :, slack_left >= job.deadline - tick] = 0.0  # no work is left
+        expected.append(after)
+    start_usd = float(process.stationary() @ costs[0, :, job.slack])
+    return Solution(process=process, job=job, usd=start_usd, expected=expected[::-1])
+
+
+def follow(solution: Solution, paths: NDArray[np.int64], *, phases_visible: bool) -> list[Schedule]:
+    """Return the run of each path (runs, ticks) of hidden states. `phases_visible`: otherwise only availability is."""
+    process, job = solution.process, solution.job
+    holdings = list_holdings(job)
+    actions = [list_actions(job, holding) for holding in holdings]
+    # Tables by holding and action; holdings with fewer actions repeat their last one.
+    width = max(map(len, actions))
+    table = [[row[min(n, len(row) - 1)] for n in range(width)] for row in actions]
+    usd, used = (np.array([[getattr(a, name) for a in row] for row in table]) for name in ("usd", "slack"))
+    result = np.array([[holdings.index(a.result) for a in row] for row in table])
+    needs_spot = np.array([[a.result.mode is Mode.SPOT for a in row] for row in table])
+    region = np.array([holding.region for holding in holdings])
+
+    runs = np.arange(len(paths))
+    slack, holding_rows = np.full(len(paths), job.slack), np.zeros(len(paths), dtype=np.int64)
+    chances = np.tile(process.stationary(), (len(paths), 1))
+    visited = np.empty((job.deadline + 1, len(paths)), dtype=np.int64)
+    for tick in range(job.deadline):
+        visited[tick] = holding_rows
+        states = paths[:, tick]
+        up = process.up[:, states]
+        chances = process.condition(chances, up)
+        weights = np.eye(len(process.transition))[states] if phases_visible else chances
+        next_rows, next_slack = result[holding_rows], slack[:, None] - used[holding_rows]
+        later = solution.expected[tick][next_rows, :, next_slack.clip(min=0)]
+        costs = usd[holding_rows] + np.einsum("rs,ras->ra", weights, later)
+        costs[(next_slack < 0) | (needs_spot[holding_rows] & ~up[region[holding_rows], runs][:, None])] = INFEASIBLE
+        actions_taken = costs.argmin(axis=1)
+        holding_rows, slack = next_rows[runs, actions_taken], next_slack[runs, actions_taken]
+        # A job without slack stays on-demand to its end: what follows its last tick of work is not read.
+        slack = slack.clip(min=0)
+        chances = chances @ process.transition
+    visited[job.deadline] = holding_rows
+    return [_schedule([holdings[row] for row in rows]) for rows in visited.T]
+
+
+def _schedule(path: list[Holding]) -> Schedule:
+    """Return the run with these holdings at the beginnings of the ticks. The last is held after the last tick."""
+    moves = {tick: path[tick + 1].region for tick in range(len(path) - 1) if path[tick].region != path[tick + 1].region}
+    return Schedule(tuple(_pool(after) for after in path[1:]), moves)
+
+
+def _pool(holding: Holding) -> int | None:
+    if holding.mode is Mode.IDLE:
+        return None
+    return holding.region if holding.mode is Mode.SPOT else -1

@@ -1,8 +1,7 @@
 """Policies that know how spot comes and goes in every region, but not the future: the bounds of `regions_known`.
 
-A spell's length is a mixture of exponentials (`Phases`): each spell is in one of a few phases, which ends with the same
-chance at every tick. So capacity is a Markov chain with hidden states, and one job in it is a Markov decision process,
-which `solve` solves backwards from the deadline (Bellman 1957). It is followed in two ways:
+Capacity is a Markov chain with hidden states (`SpotProcess`), and one job in it is a Markov decision process, which
+`solve` solves backwards from the deadline (Bellman 1957). It is followed in two ways:
 
 - The phases are visible: the optimal policy of somebody who sees more than availability. No policy that sees
   availability alone is cheaper on average, which makes its dollars a lower bound (an information relaxation, as is the
@@ -13,78 +12,22 @@ which `solve` solves backwards from the deadline (Bellman 1957). It is followed 
   Cassandra and Kaelbling, "Learning policies for partially observable environments", 1995). It can be carried out, so
   the cheapest policy that sees availability costs no more.
 
-Both give `Schedule`s, whose dollars the simulator's engine counts as those of any other policy.
+Both give `Schedule`s, whose dollars the simulator's engine counts as those of any other policy. `measure_regrets`
+prices another policy's decisions by the same costs.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
-from everspot_simulator import Mode, PoolCapacity, Schedule, Setting
-from everspot_simulator.synthetic import Phases
+from everspot_simulator import Choice, Mode, PoolCapacity, Schedule, Setting
 from numpy.typing import NDArray
+
+from bench._spot_process import SpotProcess
 
 INFEASIBLE = 1e7
 """Dollars of what misses the deadline: finite, so that a chance of 0 of it costs nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SpotProcess:
-    """A Markov chain whose hidden state says in which regions spot is up.
-
-    Attributes:
-        transition: chance from the state of the row to that of the column within a tick; (states, states).
-        up: whether spot is up, by region and state; (regions, states).
-    """
-
-    transition: NDArray[np.float64]
-    up: NDArray[np.bool_]
-
-    def stationary(self) -> NDArray[np.float64]:
-        """Return the chance of each state at a random moment; (states,)."""
-        states = len(self.transition)
-        equations = np.vstack([self.transition.T - np.eye(states), np.ones(states)])
-        chances = np.linalg.lstsq(equations, np.append(np.zeros(states), 1.0), rcond=None)[0].clip(min=0.0)
-        normalized: NDArray[np.float64] = chances / chances.sum()
-        return normalized
-
-    def condition(self, chances: NDArray[np.float64], up: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the chances of the states (runs, states) by Bayes' rule, given where spot is up (regions, runs)."""
-        consistent = (self.up[:, None, :] == up[:, :, None]).all(axis=0)
-        weights: NDArray[np.float64] = chances * consistent
-        weights /= weights.sum(axis=1, keepdims=True)
-        return weights
-
-    def draw(self, rng: np.random.Generator, runs: int, ticks: int) -> NDArray[np.int64]:
-        """Return paths of hidden states from a random moment on; (runs, ticks)."""
-        thresholds = self.transition.cumsum(axis=1)
-        paths = np.empty((runs, ticks), dtype=np.int64)
-        states = rng.choice(len(self.transition), runs, p=self.stationary())
-        for tick in range(ticks):
-            paths[:, tick] = states
-            states = (rng.random((runs, 1)) > thresholds[states]).sum(axis=1).clip(max=len(self.transition) - 1)
-        return paths
-
-
-def alternating(up: Phases, down: Phases, tick_hours: float) -> SpotProcess:
-    """Return the process of one region with independent spells: the phases of spot that is up, then those down."""
-    leave: NDArray[np.float64] = -np.expm1(-tick_hours / np.array((*up.means, *down.means), dtype=np.float64))
-    is_up = np.arange(len(leave)) < len(up.means)
-    # The next spell is of the other kind, in a phase by that kind's chances.
-    entry = np.where(is_up[:, None] == is_up, 0.0, np.array((*up.chances, *down.chances)))
-    return SpotProcess(transition=np.diag(1 - leave) + leave[:, None] * entry, up=is_up[None])
-
-
-def independent(*processes: SpotProcess) -> SpotProcess:
-    """Return the process of the regions of several processes that do not depend on each other."""
-    return reduce(_pair, processes)
-
-
-def _pair(first: SpotProcess, second: SpotProcess) -> SpotProcess:
-    up = np.vstack([np.repeat(first.up, second.up.shape[1], axis=1), np.tile(second.up, first.up.shape[1])])
-    transition: NDArray[np.float64] = np.kron(first.transition, second.transition).astype(np.float64)
-    return SpotProcess(transition=transition, up=up)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +94,8 @@ def list_holdings(job: JobTicks) -> list[Holding]:
 
 
 def list_actions(job: JobTicks, holding: Holding) -> list[Action]:
-    """Return what a job may do for a tick. Spot needs capacity, which is not looked at here."""
+    """Return what a job may do for a tick: wait, spot, on-demand, and a move to each other region. A job on its way can
+    only go on. Spot needs capacity, which is not looked at here."""
     mode, region, pending = holding
     if mode is Mode.IDLE and pending:
         return [Action(0.0, 1, Holding(mode, region, pending - 1))]
@@ -204,12 +148,22 @@ def solve(process: SpotProcess, job: JobTicks) -> Solution:
     return Solution(process=process, job=job, usd=start_usd, expected=expected[::-1])
 
 
-def follow(solution: Solution, paths: NDArray[np.int64], *, phases_visible: bool) -> list[Schedule]:
-    """Return the run of each path (runs, ticks) of hidden states. `phases_visible`: otherwise only availability is."""
+Chooser = Callable[[int, NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64]], NDArray[np.int64]]
+"""(tick, rows of `list_holdings` by run, runs that still have work, costs by run and action) -> action by run."""
+
+
+def walk(solution: Solution, paths: NDArray[np.int64], choose: Chooser, *, phases_visible: bool) -> NDArray[np.int64]:
+    """Return what each run holds at the beginning of each tick, as rows of `list_holdings`; (deadline + 1, runs).
+
+    Args:
+        paths: hidden states by run and tick; (runs, ticks).
+        choose: chooses by the expected costs of the actions.
+        phases_visible: the costs are those of the hidden state; otherwise of the chances that availability gives.
+    """
     process, job = solution.process, solution.job
     holdings = list_holdings(job)
     actions = [list_actions(job, holding) for holding in holdings]
-    # Tables by holding and action; holdings with fewer actions repeat their last one.
+    # Tables by holding and action; a holding with fewer actions repeats its last one.
     width = max(map(len, actions))
     table = [[row[min(n, len(row) - 1)] for n in range(width)] for row in actions]
     usd, used = (np.array([[getattr(a, name) for a in row] for row in table]) for name in ("usd", "slack"))
@@ -218,26 +172,83 @@ def follow(solution: Solution, paths: NDArray[np.int64], *, phases_visible: bool
     region = np.array([holding.region for holding in holdings])
 
     runs = np.arange(len(paths))
-    slack, holding_rows = np.full(len(paths), job.slack), np.zeros(len(paths), dtype=np.int64)
+    slack, rows = np.full(len(paths), job.slack), np.zeros(len(paths), dtype=np.int64)
     chances = np.tile(process.stationary(), (len(paths), 1))
-    visited = np.empty((job.deadline + 1, len(paths)), dtype=np.int64)
+    visited = [rows]
     for tick in range(job.deadline):
-        visited[tick] = holding_rows
         states = paths[:, tick]
         up = process.up[:, states]
         chances = process.condition(chances, up)
         weights = np.eye(len(process.transition))[states] if phases_visible else chances
-        next_rows, next_slack = result[holding_rows], slack[:, None] - used[holding_rows]
+        next_rows, next_slack = result[rows], slack[:, None] - used[rows]
         later = solution.expected[tick][next_rows, :, next_slack.clip(min=0)]
-        costs = usd[holding_rows] + np.einsum("rs,ras->ra", weights, later)
-        costs[(next_slack < 0) | (needs_spot[holding_rows] & ~up[region[holding_rows], runs][:, None])] = INFEASIBLE
-        actions_taken = costs.argmin(axis=1)
-        holding_rows, slack = next_rows[runs, actions_taken], next_slack[runs, actions_taken]
-        # A job without slack stays on-demand to its end: what follows its last tick of work is not read.
-        slack = slack.clip(min=0)
+        costs = usd[rows] + np.einsum("rs,ras->ra", weights, later)
+        costs[(next_slack < 0) | (needs_spot[rows] & ~up[region[rows], runs][:, None])] = INFEASIBLE
+        taken_actions = choose(tick, rows, slack < job.deadline - tick, costs)
+        # The slack of a job that is done may fall below 0; its actions are not read.
+        rows, slack = next_rows[runs, taken_actions], next_slack[runs, taken_actions].clip(min=0)
         chances = chances @ process.transition
-    visited[job.deadline] = holding_rows
+        visited.append(rows)
+    return np.array(visited)
+
+
+def follow(solution: Solution, paths: NDArray[np.int64], *, phases_visible: bool) -> list[Schedule]:
+    """Return the run of the least expected costs on each path (runs, ticks)."""
+    holdings = list_holdings(solution.job)
+    visited = walk(
+        solution, paths, lambda tick, rows, working, costs: costs.argmin(axis=1), phases_visible=phases_visible
+    )
     return [_schedule([holdings[row] for row in rows]) for rows in visited.T]
+
+
+class Regrets(NamedTuple):
+    """What decisions cost beyond those of least expected costs, by run, in dollars; (runs,).
+
+    Attributes:
+        total: of all decisions.
+        stayed: where a move was cheapest, and the policy stayed in its region.
+        on_demand: where spot of the region was cheapest, and the policy chose on-demand.
+    """
+
+    total: NDArray[np.float64]
+    stayed: NDArray[np.float64]
+    on_demand: NDArray[np.float64]
+
+
+def measure_regrets(
+    solution: Solution, paths: NDArray[np.int64], choices: Sequence[Mapping[int, Choice]], *, phases_visible: bool
+) -> Regrets:
+    """Return the regrets of another policy's runs. `choices`: of each run, by the tick at which it was asked."""
+    holdings, runs = list_holdings(solution.job), np.arange(len(paths))
+    regrets = Regrets(*np.zeros((3, len(paths))))
+    latest: list[Choice] = [Choice(Mode.IDLE)] * len(paths)
+
+    def choose(
+        tick: int, rows: NDArray[np.int64], working: NDArray[np.bool_], costs: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        latest[:] = [by_tick.get(tick, choice) for by_tick, choice in zip(choices, latest, strict=True)]
+        actions = np.array([_index(choice, holdings[row]) for choice, row in zip(latest, rows, strict=True)])
+        cheapest = costs.argmin(axis=1)
+        usd = np.where(working, costs[runs, actions] - costs.min(axis=1), 0.0)
+        regrets.total[:] += usd
+        regrets.stayed[:] += usd * ((cheapest >= _FIRST_MOVE) & (actions < _FIRST_MOVE))
+        regrets.on_demand[:] += usd * ((cheapest == _ACTIONS[Mode.SPOT]) & (actions == _ACTIONS[Mode.ON_DEMAND]))
+        return actions
+
+    walk(solution, paths, choose, phases_visible=phases_visible)
+    return regrets
+
+
+_ACTIONS = {Mode.IDLE: 0, Mode.SPOT: 1, Mode.ON_DEMAND: 2}
+_FIRST_MOVE = len(_ACTIONS)
+"""The order of `list_actions`."""
+
+
+def _index(choice: Choice, holding: Holding) -> int:
+    """Return the index of a choice among the actions of a holding."""
+    if choice.region is None or choice.region == holding.region:
+        return _ACTIONS[choice.mode]
+    return _FIRST_MOVE + choice.region - (choice.region > holding.region)
 
 
 def _schedule(path: list[Holding]) -> Schedule:

@@ -3,20 +3,35 @@
 The dollars of one job over those of the optimum, on the same draws, for three policies: one that knows the process and
 sees the phase of each spell, one that knows the process and sees availability alone (`bench/_known_process.py`), and
 Everspot's, which does not know the process. The best policy that sees availability lies between the first two. Notes
-have the half-width of the confidence interval of 95 %. The markets are those of `regions`, with ticks of 6 minutes and
-prices that do not change, because the decision process has no state of prices. `EVERSPOT_BENCH_RUNS` changes the number
-of runs for each market and deadline, 60: those of docs/internals/scheduling.md, in a minute of processor time.
+have the half-width of the confidence interval of 95 %. `regions_known.regret_…` is the part that two kinds of decisions
+have of what Everspot's decisions cost beyond those of the second policy in the same place.
+
+The markets are those of `regions`, with ticks of 6 minutes and prices that do not change, because the decision process
+has no state of prices. `EVERSPOT_BENCH_RUNS` changes the number of runs for each market and deadline, 60: those of
+docs/internals/scheduling.md, in a minute of processor time.
 """
 
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from everspot_simulator import EverspotPolicy, PoolCapacity, Regions, Setting, Trace, optimum, run
+from everspot_simulator import (
+    Choice,
+    EverspotPolicy,
+    Policy,
+    PoolCapacity,
+    Regions,
+    Setting,
+    State,
+    Trace,
+    optimum,
+    run,
+)
 from everspot_simulator.synthetic import (
     COUPLING,
     DROUGHT,
@@ -28,7 +43,8 @@ from everspot_simulator.synthetic import (
 )
 from numpy.typing import NDArray
 
-from bench._known_process import JobTicks, SpotProcess, alternating, follow, independent, solve
+from bench._known_process import JobTicks, Regrets, follow, measure_regrets, solve
+from bench._spot_process import SpotProcess, alternating, independent
 from bench._state import print_figures
 from bench.regions import CHANGEOVER_HOURS, DOWN, JOB_HOURS, PARTS, UP
 
@@ -92,20 +108,51 @@ def make_traces(process: SpotProcess, path: NDArray[np.int64]) -> list[Trace]:
     ]
 
 
-def measure(process: SpotProcess, setting: Setting, regions: Regions, runs: int) -> tuple[NDArray[np.float64], int]:
-    """Return the dollars of each run by the optimum and the three policies, (runs, 4), and the number of late runs."""
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """A policy, and its choices in one run by the tick at which it was asked."""
+
+    policy: Policy
+    choices: dict[int, Choice] = field(default_factory=dict)
+
+    def choose(self, state: State) -> Choice:
+        """Return the choice of the policy."""
+        choice = self.choices[state.tick] = self.policy.choose(state)
+        return choice
+
+
+class Measurement(NamedTuple):
+    """The runs of one job in one market.
+
+    Attributes:
+        dollars: of the optimum and the three policies; (runs, 4).
+        regrets: of Everspot's decisions, by the costs of the policy that sees availability.
+        late: the number of late runs, of any policy.
+    """
+
+    dollars: NDArray[np.float64]
+    regrets: Regrets
+    late: int
+
+
+def measure(process: SpotProcess, setting: Setting, regions: Regions, runs: int) -> Measurement:
+    """Run the job by the optimum and the three policies."""
     ticks = round(setting.deadline_hours / TICK_HOURS)
     paths = process.draw(np.random.default_rng([SEED, len(regions.names), ticks]), runs, ticks)
     traces = [make_traces(process, path) for path in paths]
     solution = solve(process, JobTicks.from_capacity(PoolCapacity.from_traces(traces[0], setting, regions), setting))
-    seen_phases, seen_ages = (follow(solution, paths, phases_visible=visible) for visible in (True, False))
+    by_phases, by_ages = (follow(solution, paths, phases_visible=visible) for visible in (True, False))
+    recorders = [Recorder(EverspotPolicy()) for _ in paths]
     outcomes = [
         [optimum(pools, 0, setting, regions)]
-        + [run(pools, 0, setting, policy, regions) for policy in (phases, ages, EverspotPolicy())]
-        for pools, phases, ages in zip(traces, seen_phases, seen_ages, strict=True)
+        + [run(pools, 0, setting, policy, regions) for policy in (phases, ages, recorder)]
+        for pools, phases, ages, recorder in zip(traces, by_phases, by_ages, recorders, strict=True)
     ]
-    late = sum(outcome.missed for row in outcomes for outcome in row)
-    return np.array([[outcome.cost for outcome in row] for row in outcomes]), late
+    return Measurement(
+        dollars=np.array([[outcome.cost for outcome in row] for row in outcomes]),
+        regrets=measure_regrets(solution, paths, [recorder.choices for recorder in recorders], phases_visible=False),
+        late=sum(outcome.missed for row in outcomes for outcome in row),
+    )
 
 
 def ratio_interval(usd: NDArray[np.float64], optimum_usd: NDArray[np.float64]) -> tuple[float, float]:
@@ -128,26 +175,27 @@ def make_figure(name: str, ratio: float, note: str) -> dict[str, Any]:
 
 def figures(runs: int) -> Iterator[dict[str, Any]]:
     """Yield a figure of each market, the ratio of the policy that sees availability; then those of all policies in all
-    markets. `runs`: for each market and deadline."""
-    tables, late_runs = [], 0
+    markets, and the regrets. `runs`: for each market and deadline."""
+    measurements: list[Measurement] = []
     for kind, count in MARKETS:
         process, regions = market_process(kind, count), make_regions(count)
-        tables_by_part = {}
-        for part in PARTS:
-            tables_by_part[part], late = measure(process, make_setting(part), regions, runs)
-            late_runs += late
-        market = np.concatenate(list(tables_by_part.values()))
-        tables.append(market)
-        notes = [f"f = {part}: {describe_ratios(table)}" for part, table in tables_by_part.items()]
-        note = "; ".join([describe_ratios(market), *notes, f"{len(market)} runs"])
-        ratio, _ = ratio_interval(market[:, 2], market[:, 0])
-        yield make_figure(f"{kind}-{count}", ratio, note)
-    dollars = np.concatenate(tables)
+        market = [measure(process, make_setting(part), regions, runs) for part in PARTS]
+        dollars = np.concatenate([measurement.dollars for measurement in market])
+        notes = [f"f = {part}: {describe_ratios(m.dollars)}" for part, m in zip(PARTS, market, strict=True)]
+        note = "; ".join([describe_ratios(dollars), *notes, f"{len(dollars)} runs"])
+        yield make_figure(f"{kind}-{count}", ratio_interval(dollars[:, 2], dollars[:, 0])[0], note)
+        measurements += market
+    dollars = np.concatenate([measurement.dollars for measurement in measurements])
     for n, name in enumerate(POLICIES):
         ratio, half_width = ratio_interval(dollars[:, n + 1], dollars[:, 0])
-        note = f"+- {half_width:.3f} (95 %), {len(dollars)} runs"
-        yield make_figure(name, ratio, note)
-    yield {"name": "regions_known.late", "value": late_runs, "limit": 0, "unit": "runs"}
+        yield make_figure(name, ratio, f"+- {half_width:.3f} (95 %), {len(dollars)} runs")
+    total, *by_kind = (np.concatenate(usd) for usd in zip(*(m.regrets for m in measurements), strict=True))
+    for name, usd in zip(("stayed", "on_demand"), by_kind, strict=True):
+        share, half_width = ratio_interval(usd, total)
+        note = f"+- {half_width:.3f} (95 %); ${usd.mean():.2f} of ${total.mean():.2f} a run"
+        yield {**make_figure(f"regret_{name}", share, note), "unit": "of the regret"}
+    late = sum(measurement.late for measurement in measurements)
+    yield {"name": "regions_known.late", "value": late, "limit": 0, "unit": "runs"}
 
 
 def main() -> int:

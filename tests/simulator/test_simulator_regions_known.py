@@ -4,14 +4,16 @@ import itertools
 
 import numpy as np
 import pytest
-from everspot_simulator import PoolCapacity, Regions, Setting, run
+from everspot_simulator import EverspotPolicy, OnDemand, PoolCapacity, Regions, Setting, optimum, run
 from everspot_simulator.synthetic import COUPLING, HEAVY_DOWN, HEAVY_UP, Phases
 
-from bench._known_process import JobTicks, SpotProcess, alternating, follow, independent, solve
+from bench._known_process import JobTicks, follow, measure_regrets, solve
+from bench._spot_process import SpotProcess, alternating, independent
 from bench.regions import DOWN, UP
 from bench.regions_known import (
     MARKETS,
     TICK_HOURS,
+    Recorder,
     make_regions,
     make_traces,
     market_process,
@@ -42,7 +44,7 @@ def make_setting(work: int, deadline: int, changeover: int = 2) -> Setting:
 
 def test_without_slack_for_a_second_changeover_every_policy_but_the_optimum_is_on_demand():
     process = make_process((0.1, 0.5), 0.5)
-    dollars, late = measure(process, make_setting(10, 12), make_regions(1), 8)
+    dollars, _, late = measure(process, make_setting(10, 12), make_regions(1), 8)
     assert late == 0
     assert dollars[:, 1:] == pytest.approx(np.full((8, 3), 12 * TICK_HOURS * 3.0))
     assert dollars[:, 0].min() == pytest.approx(12 * TICK_HOURS)  # who knows that spot will last may use it
@@ -79,7 +81,7 @@ def test_chances_follow_bayes_rule_while_spot_stays_up():
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_where_the_process_leaves_nothing_to_chance_the_policy_is_the_optimum(seed: int):
+def test_without_chance_the_policy_is_the_optimum_and_regrets_are_all_that_another_pays_more(seed: int):
     rng = np.random.default_rng(seed)
     states, count = 24, int(rng.integers(1, 4))
     cycle = SpotProcess(
@@ -91,9 +93,32 @@ def test_where_the_process_leaves_nothing_to_chance_the_policy_is_the_optimum(se
     )
     work = int(rng.integers(4, 20))
     setting = make_setting(work, work + int(rng.integers(2, 16)), changeover=int(rng.integers(1, 3)))
-    dollars, late = measure(cycle, setting, regions, 24)
-    assert late == 0
-    assert dollars[:, 1] == pytest.approx(dollars[:, 0])
+    paths = cycle.draw(rng, 24, round(setting.deadline_hours / TICK_HOURS))
+    traces = [make_traces(cycle, path) for path in paths]
+    solution = solve(cycle, JobTicks.from_capacity(PoolCapacity.from_traces(traces[0], setting, regions), setting))
+    best = np.array([optimum(t, 0, setting, regions).cost for t in traces])
+    schedules = follow(solution, paths, phases_visible=True)
+    for policies, is_best in ((schedules, True), ([EverspotPolicy() for _ in paths], False)):
+        recorders = [Recorder(policy) for policy in policies]
+        usd = [run(t, 0, setting, recorder, regions).cost for t, recorder in zip(traces, recorders, strict=True)]
+        regrets = measure_regrets(solution, paths, [recorder.choices for recorder in recorders], phases_visible=True)
+        assert regrets.total == pytest.approx(usd - best, abs=1e-4)
+        assert not is_best or usd == pytest.approx(best)
+
+
+# The slack is enough for a changeover, and for a move before it.
+@pytest.mark.parametrize(("up", "slack", "kind"), [((True,), 2, "on_demand"), ((False, True), 4, "stayed")])
+def test_regrets_of_a_job_that_is_on_demand_beside_spot(up: tuple[bool, ...], slack: int, kind: str):
+    """Spot is up for ever, here or in the other region."""
+    process = SpotProcess(transition=np.eye(1), up=np.array(up)[:, None])
+    setting, regions, paths = make_setting(20, 20 + slack), make_regions(len(up)), np.zeros((1, 24), dtype=np.int64)
+    traces = make_traces(process, paths[0])
+    solution = solve(process, JobTicks.from_capacity(PoolCapacity.from_traces(traces, setting, regions), setting))
+    recorder = Recorder(OnDemand())
+    usd = run(traces, 0, setting, recorder, regions).cost
+    regrets = measure_regrets(solution, paths, [recorder.choices], phases_visible=False)
+    assert regrets.total == pytest.approx(usd - solution.usd, abs=1e-4)
+    assert getattr(regrets, kind) == pytest.approx(regrets.total)
 
 
 TWO_REGIONS = independent(
@@ -102,10 +127,12 @@ TWO_REGIONS = independent(
 
 
 def test_the_less_a_policy_knows_the_more_it_pays_on_average():
-    dollars, late = measure(TWO_REGIONS, make_setting(20, 32), make_regions(2), 120)
+    dollars, regrets, late = measure(TWO_REGIONS, make_setting(20, 32), make_regions(2), 120)
     assert late == 0
     assert (dollars[:, 0] <= dollars[:, 1:].min(axis=1) + 1e-6).all()
     assert (np.diff(dollars.mean(axis=0)) > 0).all()
+    assert (regrets.stayed + regrets.on_demand <= regrets.total + 1e-9).all()
+    assert min(regrets.stayed.sum(), regrets.on_demand.sum()) > 0
 
 
 def test_the_engine_counts_the_dollars_that_the_decision_process_expects():

@@ -289,6 +289,23 @@ def test_a_released_pod_gets_its_grace_and_is_not_interrupted(place: Place, clou
     assert eventually(lambda: not place.pods()) and cloud.instances() == []
 
 
+def test_an_agent_that_ends_by_itself_is_a_failed_launch_and_one_that_others_end_is_none(
+    place: Place, cloud: KubernetesCloud
+) -> None:
+    place.node()
+    place.template("sh", "-c", "exit 3")
+    failure = ended(cloud, launched(cloud)).failure
+    assert failure is not None
+    assert (failure.kind, failure.code, failure.instance_type) == (LaunchTrouble.TRANSIENT, "Error", "")
+    assert "exit code 3" in failure.message
+    place.template("sh", "-c", "trap 'exit 4' TERM; echo up; while true; do sleep 0.1; done")
+    for end in (lambda name: cloud.terminate([name]), place.evict):
+        name = launched(cloud)
+        eventually(lambda name=name: is_running(place, name) and "up" in place.log(name))
+        end(name)
+        assert ended(cloud, name).failure is None
+
+
 @pytest.mark.parametrize("by", ["eviction", "person"])
 def test_what_others_end_is_interrupted_and_announced_with_its_deadline(
     place: Place, cloud: KubernetesCloud, by: str

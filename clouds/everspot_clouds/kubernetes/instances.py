@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from everspot_core.capacity.launching import LaunchError, LaunchTrouble
 from everspot_core.capacity.market import Market
 from everspot_core.jobs.records import Role
 
@@ -25,6 +26,7 @@ from everspot_clouds.kubernetes.rules import (
 )
 
 _ENDED = ("Succeeded", "Failed")
+_MOST_CHARACTERS = 500  # of a container's own message
 _log = logging.getLogger(__name__)
 
 
@@ -142,6 +144,7 @@ def parse(pod: Document, placement: NodePlacement) -> CloudInstance:
         ended_at=_ended_at(pod) if ended else None,
         interrupted=is_interrupted(pod) if ended else None,
         launch=meta.get("labels", {}).get(LAUNCH_LABEL, ""),
+        failure=_failure(pod, placement.market) if ended else None,
         node=placement.machine,
         node_share=placement.share,
     )
@@ -176,6 +179,24 @@ def disruption(pod: Document) -> Document | None:
 def moment(text: str) -> datetime:
     """Return a time of the API."""
     return datetime.fromisoformat(text)
+
+
+def _failure(pod: Document, market: Market) -> LaunchError | None:
+    """Return why the agent of an ended pod ended, or why the kubelet did not start it; None if anybody ended the pod.
+
+    The error names no pool, because an image or a command that fails does so on each node.
+    """
+    meta, status = pod["metadata"], pod["status"]
+    if RELEASED_NOTE in meta.get("annotations", {}) or is_interrupted(pod):
+        return None
+    states = (container.get("state", {}) for container in status.get("containerStatuses", []))
+    end: Document | None = next((state["terminated"] for state in states if "terminated" in state), None)
+    if end is None:
+        code, message = status.get("reason") or status["phase"], status.get("message") or "its container never started"
+    else:
+        code = end.get("reason") or status["phase"]
+        message = f"its container ended with exit code {end['exitCode']} {end.get('message') or ''}".strip()
+    return LaunchError(market=market, kind=LaunchTrouble.TRANSIENT, code=code, message=message[:_MOST_CHARACTERS])
 
 
 def _ended_at(pod: Document) -> datetime | None:

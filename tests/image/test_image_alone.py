@@ -95,11 +95,14 @@ def test_an_image_is_sealed_where_the_agents_folder_and_what_is_in_it_are_mounte
     folders = {f"{home}/{name}" for name in ("runs", "work", "tmp")}
     assert {home, *folders} <= set(machine.run(*mounts).split())  # as with disks of its own
     seal = ("bash", "/opt/tests/provision.sh", "--seal")
+    work_there = ("systemd-run", "--collect", "--working-directory")
+    machine.run(*work_there, home, "sleep", "600")  # as a process that is about to end
     machine.run(*seal)
     assert not [target for target in machine.run(*mounts).split() if target.startswith(home)]
     machine.run("systemctl", "start", "everspot-folders.service")
     present = {target for target in machine.run(*mounts).split() if target.startswith(home)}
     assert present == folders  # as on a root volume
+    machine.run(*work_there, f"{home}/work", "sleep", "600")
     machine.run(*seal)
     assert not [target for target in machine.run(*mounts).split() if target.startswith(home)]
     remaining = machine.run("sh", "-c", f"ls -d {home} /run/everspot /var/lib/systemd/random-seed 2>/dev/null || true")

@@ -70,17 +70,15 @@ def _pin_datasets(session: Session, file_name: str, submission: JobSubmission) -
 
 
 def _is_image(session: Session, reference: str) -> bool:
-    name, _, digest = reference.partition("@")
-    return any(file.path == "index.json" for file in session.store.datasets.find(name, digest).files)
+    return any(file.path == "index.json" for file in session.store.datasets.find_reference(reference).files)
 
 
 def pin(session: Session, reference: str) -> str | None:
     """Resolve a dataset's name, or the beginning of a version, to `name@digest`. None if it does not exist."""
     from everspot_store import DatasetMissing
 
-    name, _, digest = reference.partition("@")
     try:
-        return session.store.datasets.find(name, digest or None).id
+        return session.store.datasets.find_reference(reference).id
     except DatasetMissing:
         return None
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from everspot_core.clock import Clock
 from everspot_core.counting import counted
 from everspot_core.documents import Document, Stored, Utc
+from everspot_core.federation.data_locality import Inputs, measure_files
 from pydantic import Field
 
 from everspot_store.bucket import Bucket
@@ -187,6 +188,11 @@ class Datasets:
         documents = self._table.scan(under, _is_version)
         return sorted((doc.value for doc in documents.values()), key=lambda d: (d.name, -d.created_at.timestamp()))
 
+    def find_reference(self, reference: str) -> Dataset:
+        """Return the version that a job names, as `name@digest`, or as `name` for the newest one. Raises as `find`."""
+        name, _, digest = reference.partition("@")
+        return self.find(name, digest or None)
+
     def find(self, name: str, digest: str | None = None) -> Dataset:
         """Return a version by its digest or the beginning of it; without a digest the newest version.
 
@@ -219,6 +225,11 @@ class Datasets:
         if self._table.get(f"{dataset.name}/{dataset.digest}") is not None:
             return digests
         return digests & {file.sha256 for version in self.versions(dataset.name) for file in version.files}
+
+    def measure(self, datasets: Sequence[Dataset]) -> Inputs:
+        """Return the bytes of some datasets, and how many of them this cluster has."""
+        present = set[str]().union(*(self.present_files(dataset) for dataset in datasets))
+        return measure_files([dataset.sizes for dataset in datasets], present)
 
     def fetch(self, dataset: Dataset, folder: Path) -> None:
         """Fetch the files that are not in `folder` yet, and check every digest. The folder is created; a fetch that was

@@ -45,8 +45,8 @@ def copy_to_host(home: Store, host: Store, job: JobSubmission, visit: JobSubmiss
     for wheel in job.wheels:
         sent += _carry(home.data, wheel.key, wheel.sha256, host.data, wheel.key)
     for reference in job.datasets:
-        name, _, digest = reference.partition("@")
-        sent += host.datasets.take_over(home.datasets.find(name, digest), home.datasets, region=_region(host))
+        dataset = home.datasets.find_reference(reference)
+        sent += host.datasets.take_over(dataset, home.datasets, region=_region(host))
     checkpoint = _newest(head, home.data, host.data, visit.job_id, 0)
     if checkpoint is not None:
         sent += sum(part.size for part in checkpoint.parts)

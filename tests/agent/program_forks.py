@@ -186,14 +186,7 @@ def _attend(line: socket.socket, streams: list[int], writers: tuple[str, ...]) -
         os.close(stream)
     with contextlib.suppress(BrokenPipeError):
         line.sendall(f"{child}\n".encode())
-    ended = os.pidfd_open(child)
-    if ended not in select.select([line, ended], [], [])[0]:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # its session, with the workers of its loaders
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    with contextlib.suppress(BrokenPipeError):
-        line.sendall(f"{code}\n".encode())
-    os._exit(0)
+    trainer_writers.report_end(child, line, os.killpg)  # its session, with the workers of its loaders
 
 
 def _become(arguments: list[str], environment: dict[str, str], streams: list[int]) -> None:
@@ -204,17 +197,12 @@ def _become(arguments: list[str], environment: dict[str, str], streams: list[int
     import threading
     from pathlib import Path
 
+    import trainer_writers
     from everspot_train.trainer import variables
 
     os.setsid()
-    os.environ.clear()
-    os.environ.update(environment)
     *standard, folder = streams
-    os.fchdir(folder)
-    os.close(folder)
-    for number, stream in enumerate(standard):
-        os.dup2(stream, number)
-        os.close(stream)
+    trainer_writers.take_surroundings(environment, folder, standard)
     for file in (sys.stdout, sys.stderr):
         assert isinstance(file, io.TextIOWrapper)
         file.reconfigure(line_buffering=True, write_through=True)

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 
 
 @functools.cache
@@ -96,16 +97,23 @@ def _attend(line: socket.socket) -> None:
         _become(environment, folder, streams)
     for stream in (0, 1, folder, *streams):
         os.close(stream)
+    report_end(child, line, os.kill)
+
+
+def report_end(child: int, line: socket.socket, kill: Callable[[int, int], None]) -> None:
+    """Wait for a fork, and send its exit code to the process that asked for it; kill it if that process ends first."""
     ended = os.pidfd_open(child)
     if ended not in select.select([line, ended], [], [])[0]:
-        os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with contextlib.suppress(BrokenPipeError):
         line.sendall(f"{code}\n".encode())
     os._exit(0)
 
 
-def _become(environment: dict[str, str], folder: int, streams: list[int]) -> None:
+def take_surroundings(environment: dict[str, str], folder: int, streams: list[int]) -> None:
+    """Give this process the environment, the folder and the streams of the one that asked for it."""
     os.environ.clear()
     os.environ.update(environment)
     os.fchdir(folder)
@@ -113,6 +121,10 @@ def _become(environment: dict[str, str], folder: int, streams: list[int]) -> Non
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+
+
+def _become(environment: dict[str, str], folder: int, streams: list[int]) -> None:
+    take_surroundings(environment, folder, streams)
     code = 1
     try:
         from everspot_train.writer.__main__ import main

@@ -18,7 +18,14 @@ from everspot_clouds.base import LaunchAnswer, Launched, StillPending
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.errors import CONFLICT, NOT_FOUND, is_status
-from everspot_clouds.kubernetes.instances import NodePlacement, NodePlacements, is_ended, list_agents, moment
+from everspot_clouds.kubernetes.instances import (
+    MOST_CHARACTERS,
+    NodePlacement,
+    NodePlacements,
+    is_ended,
+    list_agents,
+    moment,
+)
 from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, names, served_pools
 from everspot_clouds.kubernetes.rules import (
     CLUSTER_LABEL,
@@ -103,7 +110,7 @@ class PodLauncher:
                 market=pool.market,
                 kind=kind,
                 code=REFUSED[1] if refusals else "Unschedulable",
-                message=message[:500],
+                message=message[:MOST_CHARACTERS],
             )
             for pool in served_pools(intent, self._gpus)
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.clock import Clock
-from everspot_core.cluster.manifest import Manifest
+from everspot_core.cluster.manifest import Elastic, Manifest
 
 from everspot_clouds.base import Check, CloudError, Verdict
 from everspot_clouds.kubernetes.requirements import (
@@ -116,8 +116,11 @@ def _find_template(client: "KubernetesClient", manifest: Manifest) -> "Document 
     """Return the PodTemplate of the agents; None if there is none."""
     if manifest.elastic is None:
         return None
-    name = f"{manifest.elastic.template}-{manifest.elastic.template_version}"
-    return client.find(f"/api/v1/namespaces/{client.namespace}/podtemplates/{name}")
+    return client.find(f"/api/v1/namespaces/{client.namespace}/podtemplates/{_template_name(manifest.elastic)}")
+
+
+def _template_name(elastic: Elastic) -> str:
+    return f"{elastic.template}-{elastic.template_version}"
 
 
 def _template(client: "KubernetesClient", manifest: Manifest) -> list[Check]:
@@ -125,8 +128,7 @@ def _template(client: "KubernetesClient", manifest: Manifest) -> list[Check]:
 
     if manifest.elastic is None:
         return []
-    name = f"{manifest.elastic.template}-{manifest.elastic.template_version}"
-    template = _find_template(client, manifest)
+    name, template = _template_name(manifest.elastic), _find_template(client, manifest)
     if template is None:
         detail = f"there is no PodTemplate {name} in the namespace {client.namespace}"
         return [Check("user", "pod template", Verdict.FAIL, detail, "create it, or run pulumi up")]

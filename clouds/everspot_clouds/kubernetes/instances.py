@@ -26,7 +26,8 @@ from everspot_clouds.kubernetes.rules import (
 )
 
 _ENDED = ("Succeeded", "Failed")
-_MOST_CHARACTERS = 500  # of a container's own message
+MOST_CHARACTERS = 500
+"""Of what a container or Karpenter says, in a refusal."""
 _log = logging.getLogger(__name__)
 
 
@@ -196,7 +197,7 @@ def _failure(pod: Document, market: Market) -> LaunchError | None:
     else:
         code = end.get("reason") or status["phase"]
         message = f"its container ended with exit code {end['exitCode']} {end.get('message') or ''}".strip()
-    return LaunchError(market=market, kind=LaunchTrouble.TRANSIENT, code=code, message=message[:_MOST_CHARACTERS])
+    return LaunchError(market=market, kind=LaunchTrouble.TRANSIENT, code=code, message=message[:MOST_CHARACTERS])
 
 
 def _ended_at(pod: Document) -> datetime | None:

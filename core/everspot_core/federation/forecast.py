@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from everspot_core.capacity.market import Market
+from everspot_core.cluster.peers import Peer
 from everspot_core.federation.data_locality import NO_INPUTS, Inputs
 from everspot_core.federation.decision import UNKNOWN_LENGTH, Forecast
 from everspot_core.federation.market import ClusterMarket
@@ -84,6 +85,11 @@ class MoveCost:
 STAYING = MoveCost(usd=0.0, expected=timedelta(0), upper=timedelta(0))
 
 
+def way_to(inputs: Inputs, peer: Peer) -> MoveCost:
+    """Return the way between a cluster and its peer, at the price of what is sent between the two."""
+    return MoveCost.for_inputs(inputs, peer.egress_usd_per_gb, COPIED_PER_HOUR)
+
+
 def may_move(job: JobView, now: datetime) -> bool:
     """Return whether a job may be offered to other clusters at all: it has not ended, is not cancelled, and may run
     now."""
@@ -116,14 +122,15 @@ def forecast_job(
         reason, since = _lack_of_capacity(job, offers, giving, room, now)
         if not market.pools:
             reason, since = "none of its instances is free for it", min(now, waiting_since(job))
+    done_by = _done_by(job, market, offers, held_pool, move_cost, now)
     estimate = Forecast(
         cluster=market.cluster,
         feasible=held_pool is not None or bool(room),
         placed=placed,
         usd=_usd(job, market, offers, held_pool, move_cost, now),
         on_demand_usd=_on_demand_usd(job, offers, move_cost),
-        done_by=_done_by(job, market, offers, held_pool, move_cost, now),
-        restart_by=_done_by(job, market, offers, None, move_cost, now),
+        done_by=done_by,
+        restart_by=done_by if held_pool is None else _done_by(job, market, offers, None, move_cost, now),
         usd_per_hour=None if hourly is None else hourly * job.nodes,
         dry_since=since,
         move_usd=move_cost.usd,

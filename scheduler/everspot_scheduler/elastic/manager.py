@@ -8,6 +8,7 @@ from everspot_clouds.base import Cloud
 from everspot_clouds.registry import provider
 from everspot_core.capacity.launching import LaunchIntent, LaunchTrouble
 from everspot_core.cluster.manifest import Elastic
+from everspot_core.costs.ledger import LaunchRecord
 from everspot_core.costs.nodes import list_emptied
 from everspot_core.schedule import Cap, Launch, PoolKey, Tariff
 from everspot_store import Store
@@ -48,7 +49,7 @@ class ElasticManager:
         self._quota_of = cloud.quota_name
         self._failures: dict[str, LaunchFailure] = {}
         self._reported: set[str] = set()
-        self._emptied: set[str] = set()
+        self._emptied: list[LaunchRecord] = []
         self._warned_by_hand, self._learnt, self._unpriced = False, (0, 0), False
 
     @property
@@ -88,20 +89,11 @@ class ElasticManager:
         elastic = self.declared
         if elastic is None:
             return None
-        pools = self._emptied_pools()
+        pools = [PoolKey(machine.instance_type, machine.zone, machine.market) for machine in self._emptied]
         usd = elastic.max_usd_per_hour
         if usd is not None:
             usd = max(0.0, usd - sum(self._ledger.usd_per_hour(pool) or 0.0 for pool in pools))
         return Cap(instances=max(0, elastic.max_instances - len(pools)), usd_per_hour=usd)
-
-    def _emptied_pools(self) -> list[PoolKey]:
-        """Return the pool of each node that something else than an agent keeps, and warn of a new one."""
-        machines = list_emptied(self._ledger.launches, self._ledger.ends, self._store.clock.now())
-        names = {machine.instance_id for machine in machines}
-        for name in sorted(names - self._emptied):
-            _log.warning("%s has no agent any more and does not end: it costs money, and counts towards the cap", name)
-        self._emptied = names
-        return [PoolKey(machine.instance_type, machine.zone, machine.market) for machine in machines]
 
     @property
     def idle_limit(self) -> timedelta:
@@ -119,6 +111,7 @@ class ElasticManager:
         self._launcher.settle(self._facts.described.values(), repeat_requests=repeat_requests)
         self._reported = (self._reported | observation.instances.keys()) & self.launched.keys()
         self._find_failures()
+        self._find_emptied()
         self._learn()
 
     def launch(self, launches: list[Launch], tariff: Tariff) -> None:
@@ -147,6 +140,13 @@ class ElasticManager:
         if self._learnt != learnable:
             self.refusals.learn(self._intents.settled(), self._failures)
             self._learnt = learnable
+
+    def _find_emptied(self) -> None:
+        """Find the nodes that something else than an agent keeps, and warn of new ones."""
+        earlier = {machine.instance_id for machine in self._emptied}
+        self._emptied = list_emptied(self._ledger.launches, self._ledger.ends, self._store.clock.now())
+        for name in sorted({machine.instance_id for machine in self._emptied} - earlier):
+            _log.warning("%s has no agent any more and does not end: it costs money, and counts towards the cap", name)
 
     def _find_failures(self) -> None:
         """Note the launched instances that the cloud ended for an error before they reported. What is known of one

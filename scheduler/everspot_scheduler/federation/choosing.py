@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from everspot_core.capacity.catalogue import InstanceType, builtin
-from everspot_core.cluster.peers import Peer, reachable
+from everspot_core.cluster.peers import reachable
 from everspot_core.federation.data_locality import NO_INPUTS, Inputs
 from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, Move, decide, needs_no_move
-from everspot_core.federation.forecast import COPIED_PER_HOUR, STAYING, MoveCost, forecast_job, may_move
+from everspot_core.federation.forecast import STAYING, MoveCost, forecast_job, may_move, way_to
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.migration import fruitless_visits
 from everspot_core.federation.standing import Idle, idle_in, on_standing, standing_home
@@ -164,11 +164,11 @@ class MoveChooser:
         away = job.record.away if job.record is not None else None
         checkpoint, ways = self._checkpoint(job, now), list[MoveCost]()
         if away is not None and away.cluster in news:
-            ways.append(_way(Inputs(checkpoint_bytes=checkpoint), news[away.cluster].peer))
+            ways.append(way_to(Inputs(checkpoint_bytes=checkpoint), news[away.cluster].peer))
         if goal != home:
             inputs = replace(self._data_there(job, news[goal]), checkpoint_bytes=checkpoint)
-            ways.append(_way(inputs, news[goal].peer))
-        return STAYING if not ways else ways[0] if len(ways) == 1 else ways[0] + ways[1]
+            ways.append(way_to(inputs, news[goal].peer))
+        return sum(ways, start=STAYING)
 
     def _data_there(self, job: JobView, heard: News) -> Inputs:
         """Return the data of a job, and how much of it a peer has. A peer of which that is not known has none, unless
@@ -198,9 +198,8 @@ class MoveChooser:
 
     def _dataset(self, reference: str) -> int:
         if reference not in self._data:
-            name, _, digest = reference.partition("@")
             try:
-                self._data[reference] = self._store.datasets.find(name, digest).size
+                self._data[reference] = self._store.datasets.find_reference(reference).size
             except StoreError:  # it is asked again, and a job without its data goes nowhere
                 return 0
         return self._data[reference]
@@ -286,11 +285,6 @@ def _instance_of_job(job: JobView, view: ClusterView) -> InstanceView | None:
         if holds_job and not (instance.is_gone or instance.ending):
             return instance
     return None
-
-
-def _way(inputs: Inputs, peer: Peer) -> MoveCost:
-    """Return the way between home and a peer, at the price of what is sent between the two."""
-    return MoveCost.for_inputs(inputs, peer.egress_usd_per_gb, COPIED_PER_HOUR)
 
 
 def _traveller(job: JobView, now: datetime) -> MovableJob:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from threading import Lock
 
-from everspot_core.federation.data_locality import Inputs, measure_files
+from everspot_core.federation.data_locality import Inputs
 from everspot_store import Dataset, Store, StoreError
 from everspot_store.errors import DatasetMissing
 
@@ -87,13 +87,13 @@ class DataPresence:
     def _find(self, ids: DatasetIds) -> list[Dataset] | None:
         """Return the datasets; None if one is gone. A job without its data moves nowhere."""
         try:
-            return [self._store.datasets.find(name, digest) for name, _, digest in (id.partition("@") for id in ids)]
+            return [self._store.datasets.find_reference(id) for id in ids]
         except DatasetMissing:
             return None
 
     def _query(self, peer: str, host: Store, ids: DatasetIds, own: list[Dataset]) -> None:
         try:
-            present = set[str]().union(*(host.datasets.present_files(dataset) for dataset in own))
+            inputs = host.datasets.measure(own)
         except (StoreError, OSError) as error:
             if self._unread.get(peer) != str(error):
                 self._unread[peer] = str(error)
@@ -102,4 +102,4 @@ class DataPresence:
         self._unread.pop(peer, None)
         with self._lock:
             if ids in self._wanted_since:
-                self._inputs.setdefault(peer, {})[ids] = measure_files([d.sizes for d in own], present)
+                self._inputs.setdefault(peer, {})[ids] = inputs

@@ -8,16 +8,15 @@ from typing import Any
 from everspot_clouds.egress_prices import egress_usd_per_gb
 from everspot_clouds.naming import cloud_of_region
 from everspot_core.counting import size
-from everspot_core.federation.data_locality import Inputs, describe_price, measure_files
+from everspot_core.federation.data_locality import describe_price, measure_files
+from everspot_core.federation.migration import GIGABYTE
 from everspot_core.jobs.job import JobSubmission
-from everspot_store import Dataset, DatasetMissing, Store, StoreDenied, StoreError
+from everspot_store import Dataset, DatasetMissing, StoreDenied
 
 from everspot_cli.dependencies import resolve_dependencies
 from everspot_cli.errors import CliError
 from everspot_cli.job_inputs import pin
 from everspot_cli.session import Session
-
-_GIGABYTE = 1e9
 
 
 @dataclass(frozen=True)
@@ -55,15 +54,7 @@ class JobData:
         if cloud is None or not self.region:
             return None
         own = cloud_of_region(self.region) or self.cloud
-        return self.size / _GIGABYTE * egress_usd_per_gb(own, cloud, same_region=False)
-
-    def at(self, host: Store) -> Inputs | None:
-        """Return how much of the datasets another cluster has; None if this user cannot read that."""
-        try:
-            present = set[str]().union(*(host.datasets.present_files(dataset) for dataset in self.datasets))
-        except (StoreError, CliError, OSError):
-            return None
-        return measure_files([d.sizes for d in self.datasets], present)
+        return self.size / GIGABYTE * egress_usd_per_gb(own, cloud, same_region=False)
 
     def row(self) -> dict[str, Any]:
         """Return the data as JSON."""
@@ -91,9 +82,9 @@ def read_data(session: Session, submission: JobSubmission) -> JobData:
     references = (*submission.spec.datasets, *filter(None, [submission.spec.image]))
     ids = submission.datasets or [id for reference in references if (id := pin(session, reference))]
     datasets = []
-    for name, _, digest in (id.partition("@") for id in dict.fromkeys(ids)):
+    for id in dict.fromkeys(ids):
         with suppress(DatasetMissing):
-            datasets.append(session.store.datasets.find(name, digest))
+            datasets.append(session.store.datasets.find_reference(id))
     return JobData(
         datasets=tuple(datasets),
         output_bytes=_output_bytes(session, submission),

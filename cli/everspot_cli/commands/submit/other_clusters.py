@@ -39,7 +39,7 @@ def elsewhere(session: Session, submission: JobSubmission, data: JobData) -> lis
     Raises:
         StoreError: if the cluster's own store failed.
     """
-    from everspot_core.federation.forecast import STAYING  # numpy, which others do without
+    from everspot_core.federation.forecast import STAYING, way_to  # numpy, which others do without
 
     spec = submission.spec
     peers = [peer for peer in session.manifest.federation if reachable(peer, spec.clouds, spec.clusters)]
@@ -54,24 +54,18 @@ def elsewhere(session: Session, submission: JobSubmission, data: JobData) -> lis
 
     def price_peer(peer: Peer) -> dict[str, Any]:
         inputs = _data_there(session, data, peer)
-        way = _way(inputs or all_missing, peer)
+        way = way_to(inputs or all_missing, peer)
         row = price(peer, way, partial(_market, session, peer, noted.get(peer.name)), problems[peer.name])
         return row | {"present_bytes": inputs.present_bytes if inputs is not None else None}
 
     return rows + run_in_parallel(*(partial(price_peer, peer) for peer in peers))
 
 
-def _way(inputs: Inputs, peer: Peer) -> "MoveCost":
-    from everspot_core.federation.forecast import COPIED_PER_HOUR, MoveCost
-
-    return MoveCost.for_inputs(inputs, peer.egress_usd_per_gb, COPIED_PER_HOUR)
-
-
 def _data_there(session: Session, data: JobData, peer: Peer) -> Inputs | None:
     """Return how much of the job's data a peer has; None if this user cannot read that."""
     try:
-        return data.at(session.peer_store(peer))
-    except (StoreError, CliError):
+        return session.peer_store(peer).datasets.measure(data.datasets)
+    except (StoreError, CliError, OSError):
         return None
 
 

@@ -1,6 +1,6 @@
 """Between clusters with the same prices and capacity, a job goes to the one that has its data already."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from everspot_core.federation.decision import Forecast
 from everspot_core.federation.forecast import MoveCost, forecast_job
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Request
+from everspot_scheduler.federation.data_presence import DataPresence
 from everspot_store import Dataset, ManualClock, StoreUnavailable
 from federation_helpers import memory_store
 from test_scheduler_federation_choosing import ElasticMember
@@ -50,11 +51,11 @@ class Triangle:
         """Copy a dataset from home to another cluster, as an earlier visit did."""
         self.stores[cluster].datasets.take_over(dataset, self.home.store.datasets)
 
-    def submit(self, dataset: Dataset, **more: object) -> JobSubmission:
+    def submit(self, dataset: Dataset, job_id: str = "j", **more: object) -> JobSubmission:
         """Submit a critical job that reads the dataset, and may go anywhere."""
-        values = {"name": "j", "recipe": "image_classification", "clouds": ["aws"], "priority": "critical"}
+        values = {"name": job_id, "recipe": "image_classification", "clouds": ["aws"], "priority": "critical"}
         spec = JobSpec.model_validate({**values, "datasets": [dataset.name], "expected_duration": "100h", **more})
-        job = JobSubmission(job_id="j", spec=spec, submitted_at=self.clock.now(), datasets=[dataset.id])
+        job = JobSubmission(job_id=job_id, spec=spec, submitted_at=self.clock.now(), datasets=[dataset.id])
         return self.home.store.submit(job)
 
     def live(self, span: timedelta, step: timedelta = timedelta(seconds=20)) -> None:
@@ -71,7 +72,11 @@ class Triangle:
     @property
     def away(self) -> Any:
         """Where the job is, by home's record."""
-        return self.home.store.records.get("j").value.away
+        return self.away_of("j")
+
+    def away_of(self, job_id: str) -> Any:
+        """Where a job is, by home's record."""
+        return self.home.store.records.get(job_id).value.away
 
 
 @pytest.fixture
@@ -176,3 +181,72 @@ def test_what_a_peer_has_is_asked_once_in_five_minutes_and_forgotten_with_the_jo
     three.home.store.cancels.create("j", Request(at=three.clock.now(), by="a user"))
     three.live(timedelta(minutes=12))
     assert len(questions) <= 4
+
+
+def test_data_that_a_visit_has_just_taken_along_counts_as_there(three: Triangle) -> None:
+    """The first job is still away, so that what the peers had before it left is not five minutes old."""
+    images = three.dataset("images", {"one": b"1" * MB})
+    three.members["b"].dry()
+    three.submit(images)
+    three.live(timedelta(minutes=2))
+    assert three.away.why.endswith("; 1 MB are sent there for $2.00")
+    three.submit(images, "k")
+    three.live(timedelta(minutes=2))
+    assert three.away.cluster == "a"
+    assert three.away_of("k").why.endswith("; nothing is sent: all 1 MB of its data are there")
+
+
+def test_an_answer_that_was_asked_before_files_were_copied_does_not_count(tmp_path: Path) -> None:
+    three = Triangle(tmp_path)
+    images = three.dataset("images", {"one": b"1" * MB})
+    ids, host = (images.id,), three.stores["a"]
+    presence = DataPresence(three.home.store)
+    presence.want([ids])
+    measure = host.datasets.measure
+
+    def measure_and_copy(datasets: Sequence[Dataset]) -> Inputs:
+        inputs = measure(datasets)
+        three.copy(images, "a")
+        presence.forget("a")
+        return inputs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host.datasets, "measure", measure_and_copy)
+        presence.look({"a": host})
+    assert presence.due(["a"]) and not presence.is_known(ids, ["a"]) and presence.at("a") == {}
+    presence.look({"a": host})
+    assert presence.at("a") == {ids: Inputs(data_bytes=MB, present_bytes=MB)}
+
+
+def test_an_answer_that_comes_during_a_decision_is_in_it(three: Triangle, monkeypatch: pytest.MonkeyPatch) -> None:
+    want, ticks = DataPresence.want, list[int]()
+
+    def want_and_look(self: DataPresence, datasets: Iterable[tuple[str, ...]]) -> None:
+        want(self, datasets)
+        if self._store is three.home.store:
+            ticks.append(len(ticks))
+            if len(ticks) > 6:  # so late that the job would have moved long before
+                self.look({name: three.stores[name] for name in ("a", "b")})
+
+    monkeypatch.setattr(DataPresence, "want", want_and_look)
+    monkeypatch.setattr(DataPresence, "due", lambda *_: False)
+    monkeypatch.setattr("everspot_scheduler.federation.data_presence.PATIENCE", timedelta(days=1))
+    images = three.dataset("images", {"one": b"1" * MB})
+    three.copy(images, "b")
+    three.submit(images)
+    three.live(timedelta(minutes=5))
+    assert three.away.cluster == "b" and len(ticks) > 6
+
+
+def test_a_peer_that_could_not_be_read_is_asked_as_soon_as_it_can_be(three: Triangle) -> None:
+    """The scheduler asks readable peers only. `a` was one when both were first asked, `b` was not."""
+    images = three.dataset("images", {"one": b"1" * MB})
+    three.copy(images, "b")
+    presence, ids = DataPresence(three.home.store), (images.id,)
+    presence.want([ids])
+    presence.look({"a": three.stores["a"]})
+    assert presence.is_known(ids, ["a"]) and not presence.due(["a"])
+    assert presence.due(["a", "b"]) and not presence.is_known(ids, ["a", "b"])
+    presence.look({name: three.stores[name] for name in ("a", "b")})
+    assert presence.is_known(ids, ["a", "b"]) and not presence.due(["a", "b"])
+    assert presence.at("b") == {ids: Inputs(data_bytes=MB, present_bytes=MB)}

@@ -106,7 +106,7 @@ class Federation:
         self._begin_moves(observation)
         if self._listen.take(now):
             self._background_calls.begin("news of peers", self._poll_peers)
-        if self._data.due() and self._peers.news():
+        if self._data.due(self._peers.readable()):
             self._background_calls.begin("data of peers", self._peers.look_for_data)
         if self._sweep.take(now):
             self._background_calls.begin("old offers", lambda: sweep_offers(self._store, self._peers))
@@ -121,8 +121,7 @@ class Federation:
         """Decide, after a plan, which jobs move. `actions`: the plan's. A job that the plan has just given an instance
         still waits in `view`, and stays. A job with datasets waits until the peers were asked which of them they
         have."""
-        news = self._peers.news()
-        if not news or view.draining:
+        if not self._peers.news() or view.draining:
             return
         withheld = {a.job_id for a in actions if isinstance(a, Hold) and a.cause in WITHHELD}
         withheld |= {a.job_id for a in actions if isinstance(a, Assign | CompleteAssignment)}
@@ -131,12 +130,13 @@ class Federation:
         self._moves = {}
         movable = {job.job_id: tuple(job.submission.datasets) for job in view.jobs if _is_movable(job)}
         self._data.want(movable.values())
+        readable = self._peers.readable()
+        decidable = {name for name, ids in movable.items() if self._data.is_known(ids, readable)} - withheld
+        news = self._peers.news()  # after `decidable`, so that it contains the answers of which that speaks
         for job in view.jobs:
             if job.job_id in begun:
                 self._moves[job.job_id] = begun[job.job_id]
-            elif job.cancel or job.job_id in withheld or job.job_id not in movable:
-                continue
-            elif self._data.is_known(movable[job.job_id]):
+            elif job.job_id in decidable and not job.cancel:
                 move = self._chosen(job, view, news, now)
                 if move is not None and job.state is JobState.AWAY:
                     self._back[job.job_id] = describe_move(move)

@@ -103,6 +103,10 @@ class OutboundMoves:
         """The writer of home's events."""
         return self._history
 
+    def has_copied(self, peer: Peer) -> None:
+        """Note that files of a job were copied to a peer."""
+        self._peers.forget_data(peer)
+
     def host(self, peer: Peer) -> Store:
         """Return the store of a peer."""
         return self._peers.store(peer)
@@ -175,6 +179,7 @@ class MoveStep:
             if patient:
                 raise
             return self._home(TripEnd.WITHDRAWN, f"{self._peer.name} cannot be reached: {error}", None)
+        self._all.has_copied(self._peer)
         if self._write(migration.note_sent(self._document.value, SENT, sent, self._clock.now())):
             self._away = self._document.value.away or self._away
             self._offer(self._all.host(self._peer))

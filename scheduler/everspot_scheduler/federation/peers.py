@@ -85,13 +85,21 @@ class Peers:
         """Read the published documents of the peers. A peer that cannot be read keeps its last news, with the error."""
         self._news = {peer.name: self._heard(peer) for peer in self.all}
 
+    def readable(self) -> list[str]:
+        """Return the names of the peers that get jobs, as they were last seen."""
+        return [name for name, news in self.news().items() if not news.error]
+
     def look_for_data(self) -> None:
         """Ask the peers that get jobs which files of jobs' datasets they have.
 
         Raises:
             StoreError: if the own store failed.
         """
-        self._data.look({name: self.store(news.peer) for name, news in self.news().items() if not news.error})
+        self._data.look({name: self.store(self._news[name].peer) for name in self.readable()})
+
+    def forget_data(self, peer: Peer) -> None:
+        """Forget what a peer has, because files were copied there."""
+        self._data.forget(peer.name)
 
     def sights(self) -> list[PeerSight]:
         """Return the peers that are declared now, as they were last seen."""

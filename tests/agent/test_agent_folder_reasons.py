@@ -163,7 +163,7 @@ def test_no_content_makes_the_check_fail_or_call_a_whole_file_torn(
     assert check_content(path, name.encode()) is wholeness
 
 
-def test_an_empty_folder_inside_a_checkpoint_is_kept_and_any_other_is_told(place: Place) -> None:
+def test_an_empty_folder_inside_a_checkpoint_is_expected_and_any_other_is_reported(place: Place) -> None:
     keeper = place.keeper(1)
     keeper.restore()
     unfinished = keeper.folder / "step-20.tmp"
@@ -199,7 +199,7 @@ def test_an_empty_folder_of_a_checkpoint_that_is_being_written_over_stays_with_i
     assert (second.folder / "last" / "none").is_dir()
 
 
-def test_a_file_without_an_ending_that_is_rewritten_all_the_time_is_told(place: Place) -> None:
+def test_a_file_without_an_ending_that_is_rewritten_all_the_time_is_reported(place: Place) -> None:
     keeper = place.keeper(1)
     keeper.restore()
     write(keeper, "model.pt", "1")
@@ -281,7 +281,7 @@ def test_a_counter_that_is_rewritten_all_the_time_holds_up_no_checkpoint_that_co
 
 
 @pytest.mark.parametrize(("pause", "is_told"), [(25, True), (5, False)])
-def test_settings_that_come_after_their_checkpoint_was_kept_are_told(place: Place, pause: int, is_told: bool) -> None:
+def test_settings_that_come_after_their_checkpoint_are_reported(place: Place, pause: int, is_told: bool) -> None:
     keeper = place.keeper(1, timedelta(seconds=5))
     keeper.restore()
     for number in range(3):

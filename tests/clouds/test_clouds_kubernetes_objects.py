@@ -77,7 +77,7 @@ def create(api: KubeApi, document: dict[str, Any], *, dry: bool = False) -> dict
     return api.create(f"{base}{namespace}/{plural}?fieldValidation=Strict{dry_run}", document)
 
 
-def pods_of(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def launched_pods(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The pods that scheduler and Deployment make of the objects."""
     by_kind = {each["kind"]: each for each in objects}
     agent = build_pod(by_kind["PodTemplate"], "agent", "everspot-test", intent((TYPE, ZONE)), {})
@@ -96,7 +96,7 @@ def test_an_api_server_takes_every_object_and_its_pods_are_confined(plane: Contr
     path = "/api/v1/namespaces/everspot-objects/serviceaccounts"
     eventually(lambda: len(api.get(path)["items"]) == 3)  # with the usual one
     # The namespace demands the standard `restricted` of every pod.
-    for pod in pods_of(objects):
+    for pod in launched_pods(objects):
         assert create(api, pod, dry=True)["metadata"]["name"] == pod["metadata"]["name"]
         pod["spec"]["hostNetwork"] = True
         with pytest.raises(KubeApiError, match="violates PodSecurity") as refused:

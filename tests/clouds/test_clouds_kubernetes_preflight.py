@@ -221,9 +221,9 @@ def test_preflight_asks_for_the_claim_once_its_namespace_exists(deployer: Place)
         checks = preflight.deployer_checks(plan, SystemClock())
         return next((check for check in checks if check.name == "datasets claim"), None)
 
-    plan = plan_of(SETTINGS.read_text())
+    plan = create_plan(SETTINGS.read_text())
     assert claim() is None
-    plan = replace(plan_of(settings), namespace="flowers-of-tests")
+    plan = replace(create_plan(settings), namespace="flowers-of-tests")
     before = claim()
     assert before is not None and before.verdict is Verdict.SKIP and "pulumi up creates" in before.detail
     plan = replace(plan, namespace=deployer.name)
@@ -243,14 +243,14 @@ def test_an_image_that_no_node_can_pull_is_named() -> None:
     assert pull_checks([{"status": {"containerStatuses": creating}}]) == []
 
 
-def plan_of(text: str) -> PreflightPlan:
+def create_plan(text: str) -> PreflightPlan:
     plan = read_plan("dev", yaml.safe_load(text)["config"])
     assert plan is not None
     return plan
 
 
 def test_the_plan_has_what_the_settings_name() -> None:
-    plan = plan_of(SETTINGS.read_text())
+    plan = create_plan(SETTINGS.read_text())
     assert (plan.host_cluster, plan.namespace, plan.context) == ("research", "everspot-dev", "")
     assert (plan.manifest.cloud, plan.manifest.region) == ("kubernetes", "us-east-2")
     assert [kind.name for kind in plan.types] == ["g4dn.xlarge", "g5.xlarge", "g6.xlarge"]
@@ -288,7 +288,7 @@ def deployer(aws_cloud: LocalCloud, equipped: Place, monkeypatch: pytest.MonkeyP
 
 @needs_plane
 def test_preflight_asks_both_clouds_and_names_what_has_the_clusters_names(deployer: Place) -> None:
-    plan = plan_of(SETTINGS.read_text())
+    plan = create_plan(SETTINGS.read_text())
     checks = preflight.deployer_checks(plan, SystemClock())
     rows = verdicts(checks)
     for name in ("credentials", "service-linked roles", "quota", "kubernetes", "rights", "karpenter", "namespace"):
@@ -307,7 +307,7 @@ def test_preflight_asks_both_clouds_and_names_what_has_the_clusters_names(deploy
 
 @needs_plane
 def test_preflight_tells_a_wrong_cluster_from_a_kubeconfig_of_another(deployer: Place) -> None:
-    plan, eks = plan_of(SETTINGS.read_text()), boto3.client("eks")
+    plan, eks = create_plan(SETTINGS.read_text()), boto3.client("eks")
     rows = {check.name: check for check in preflight.deployer_checks(plan, SystemClock())}
     assert (rows["eks cluster"].verdict, rows["image"].verdict) == (Verdict.FAIL, Verdict.FAIL)
     assert rows["eks cluster"].detail == "there is no EKS cluster research in us-east-2"
@@ -328,7 +328,7 @@ def test_preflight_without_a_way_to_the_api_server_says_so_once(
     deployer: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    checks = preflight.deployer_checks(plan_of(SETTINGS.read_text()), SystemClock())
+    checks = preflight.deployer_checks(create_plan(SETTINGS.read_text()), SystemClock())
     assert (checks[-1].group, checks[-1].name, checks[-1].verdict) == ("credentials", "kubernetes", Verdict.FAIL)
     assert "KUBECONFIG" in checks[-1].fix
 
@@ -338,7 +338,7 @@ def test_preflight_without_a_way_to_the_api_server_says_so_once(
 def test_a_gke_cluster_is_refused_once_with_what_to_use(
     deployer: Place, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    plan, context = plan_of(SETTINGS.read_text()), "gke_my-project_us-central1_research"
+    plan, context = create_plan(SETTINGS.read_text()), "gke_my-project_us-central1_research"
     if by == "context":
         plan = replace(plan, context=context)
     else:  # there is no GKE here, whose API server says so
@@ -356,7 +356,7 @@ def test_a_gke_cluster_is_refused_once_with_what_to_use(
 @needs_plane
 def test_the_rights_that_a_deployer_lacks_are_named(deployer: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")  # as the scheduler's service account
-    checks = preflight.deployer_checks(plan_of(SETTINGS.read_text()), SystemClock())
+    checks = preflight.deployer_checks(create_plan(SETTINGS.read_text()), SystemClock())
     (check,) = (check for check in checks if check.name == "rights")
     assert (check.group, check.verdict) == ("credentials", Verdict.FAIL)
     assert "you may not get namespaces, create namespaces" in check.detail

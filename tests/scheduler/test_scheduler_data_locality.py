@@ -72,9 +72,9 @@ class Triangle:
     @property
     def away(self) -> Any:
         """Where the job is, by home's record."""
-        return self.away_of("j")
+        return self.find_visit("j")
 
-    def away_of(self, job_id: str) -> Any:
+    def find_visit(self, job_id: str) -> Any:
         """Where a job is, by home's record."""
         return self.home.store.records.get(job_id).value.away
 
@@ -193,7 +193,7 @@ def test_data_that_a_visit_has_just_taken_along_counts_as_there(three: Triangle)
     three.submit(images, "k")
     three.live(timedelta(minutes=2))
     assert three.away.cluster == "a"
-    assert three.away_of("k").why.endswith("; nothing is sent: all 1 MB of its data are there")
+    assert three.find_visit("k").why.endswith("; nothing is sent: all 1 MB of its data are there")
 
 
 def test_an_answer_that_was_asked_before_files_were_copied_does_not_count(tmp_path: Path) -> None:
@@ -219,10 +219,10 @@ def test_an_answer_that_was_asked_before_files_were_copied_does_not_count(tmp_pa
 
 
 def test_an_answer_that_comes_during_a_decision_is_in_it(three: Triangle, monkeypatch: pytest.MonkeyPatch) -> None:
-    want, ticks = DataPresence.want, list[int]()
+    original, ticks = DataPresence.want, list[int]()
 
     def want_and_look(self: DataPresence, datasets: Iterable[tuple[str, ...]]) -> None:
-        want(self, datasets)
+        original(self, datasets)
         if self._store is three.home.store:
             ticks.append(len(ticks))
             if len(ticks) > 6:  # so late that the job would have moved long before

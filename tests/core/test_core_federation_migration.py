@@ -73,15 +73,15 @@ class Actor:
             self.write(migration.depart(record, JOB, HERE, "host", "no capacity", T0))
         elif away is None:
             return
-        elif move == "sent" and not away.told:
+        elif move == "sent" and not away.reported_state:
             self.write(migration.note_sent(record, "SENT", 10, T0))
-        elif move == "offer" and away.told and self.offer is None:
+        elif move == "offer" and away.reported_state and self.offer is None:
             self.put(away.visit, self._offer(OfferState.OFFERED))
-        elif move == "withdraw" and away.told and self.offer is None:
+        elif move == "withdraw" and away.reported_state and self.offer is None:
             self.put(away.visit, self._offer(OfferState.WITHDRAWN))
         elif move == "withdraw" and self.offer is not None:
             self.put(away.visit, migration.change_state(self.offer, OfferState.WITHDRAWN, "", T0))
-        elif move == "back" and (not away.told or self._refused()):
+        elif move == "back" and (not away.reported_state or self._refused()):
             self.write(migration.come_back(record, self._trip(TripEnd.REFUSED), T0))
         elif move == "settle" and self.offer is not None and self.offer.state is OfferState.ENDED:
             assert self.visit is not None
@@ -141,7 +141,7 @@ def test_nobody_can_make_two_owners_and_the_job_always_comes_home(moves: list[tu
         last.look()
         (last.host if move in HOST else last.home)(move)
         world.check()
-    if world.record.away is not None and not world.record.away.told:
+    if world.record.away is not None and not world.record.away.reported_state:
         last.look()
         last.home("back")
     assert world.record.state in (JobState.PENDING, JobState.CANCELLED), world.record

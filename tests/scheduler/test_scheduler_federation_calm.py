@@ -57,7 +57,7 @@ def test_a_visit_on_a_standing_fleet_is_not_called_back_for_an_idle_instance_at_
     two.home.submit("j", expected_duration="60h", **SMALL)
     two.live(timedelta(hours=1))
     away = two.home.store.records.get("j").value.away
-    assert away.berth.standing and away.berth.market is Market.ON_DEMAND
+    assert away.instance.standing and away.instance.market is Market.ON_DEMAND
     standing(two.home, "i-home")
     two.live(timedelta(hours=2))
     assert (two.home.state("j"), trips(two, "j")) == ("AWAY", 0)
@@ -72,7 +72,7 @@ def test_one_idle_instance_at_home_calls_back_one_job(two: Two) -> None:
         two.home.submit(name, expected_duration="60h", **SMALL)
     two.live(timedelta(hours=2))
     assert {two.home.state(name) for name in jobs} == {"AWAY"}
-    assert not two.home.store.records.get("a").value.away.berth.standing
+    assert not two.home.store.records.get("a").value.away.instance.standing
     standing(two.home, "i-home")
     two.live(timedelta(hours=2))
     assert sorted(two.home.state(name) for name in jobs) == ["AWAY", "AWAY", "RUNNING"]
@@ -146,7 +146,7 @@ def test_a_job_on_its_way_to_the_only_idle_instance_is_not_called_back_for_its_o
     two.live(timedelta(minutes=6))
     two.home.submit("j", expected_duration="60h", **SMALL)
     two.live(timedelta(minutes=50))
-    assert two.home.store.records.get("j").value.away.told == ""
+    assert two.home.store.records.get("j").value.away.reported_state == ""
     two.home.cloud.refuses = {}
     two.live(timedelta(hours=2.5))
     assert (two.home.state("j"), trips(two, "j")) == ("AWAY", 0)

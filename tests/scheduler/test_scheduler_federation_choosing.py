@@ -146,11 +146,11 @@ def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_t
     two.live(timedelta(hours=2.2))
     first = two.home.store.records.get("moves").value.away
     offer = two.host.store.visits.get(two.home.store.records.get("moves").value.away.visit).value
-    assert first.berth == offer.berth and first.berth.pool in POOLS and first.usd > 0
+    assert first.instance == offer.instance and first.instance.pool in POOLS and first.usd > 0
     two.live(timedelta(minutes=40))
     later = two.home.store.records.get("moves").value.away
     assert later.usd > 1.2 * first.usd
-    assert first.berth.pool in held_pools  # else staying would count with a changeover that nobody needs
+    assert first.instance.pool in held_pools  # else staying would count with a changeover that nobody needs
     away = [here for here in present_forecasts if here.cluster == first.cluster]
     assert away and all(here.restart_by is None for here in away)  # it would go home first, so it leaves in good time
 

@@ -54,7 +54,7 @@ from everspot_core.jobs.records import (
 from everspot_core.jobs.shard_traffic import ShardTraffic
 from everspot_core.jobs.tracking import Tracking
 from everspot_core.jobs.utilization import Utilization
-from everspot_core.jobs.visit_records import Away, Berth, Trip, TripEnd
+from everspot_core.jobs.visit_records import Away, HostInstance, Trip, TripEnd
 from pydantic import BaseModel
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -126,8 +126,8 @@ def _place(visit: str) -> dict[str, Any]:
     return {"cluster": "there", "visit": visit, "since": AT, "sent_bytes": 9}
 
 
-def a_berth() -> Berth:
-    return every_field(Berth, instance_type="g5.xlarge", zone="eu-west-1a", market=Market.SPOT, standing=True)
+def a_host_instance() -> HostInstance:
+    return every_field(HostInstance, instance_type="g5.xlarge", zone="eu-west-1a", market=Market.SPOT, standing=True)
 
 
 def a_use() -> Utilization:
@@ -172,8 +172,8 @@ def a_record() -> JobRecord:
         "detail": "why", "exit_code": 1, "reused_from": "resnet-3",
         "changed_at": AT, "assigned_at": AT, "held_seconds": 60.0,
         "waits_since": AT,
-        "away": every_field(Away, waits_since=AT, number=2, why="no capacity", told="RUNNING", told_at=AT, sent_at=AT,
-                            usd=0.25, berth=a_berth(), **_place("resnet-1-v2")),
+        "away": every_field(Away, waits_since=AT, number=2, why="no capacity", reported_state="RUNNING",
+                            reported_at=AT, sent_at=AT, usd=0.25, instance=a_host_instance(), **_place("resnet-1-v2")),
         "trips": [every_field(Trip, number=1, until=AT, end=TripEnd.RETURNED, why="cheaper", step=9, usd=0.5,
                               brought_bytes=8, gpu_hours=0.1, egress_usd=0.01, **_place("resnet-1-v1"))],
     }  # fmt: skip

@@ -12,9 +12,9 @@ from document_kinds import kinds, least, words
 from document_parts import (
     AT,
     SHA,
-    a_berth,
     a_comparison,
     a_head,
+    a_host_instance,
     a_manifest,
     a_record,
     a_spec,
@@ -94,7 +94,7 @@ def examples() -> dict[str, Document]:
     documents["VisitOffer"] = every_field(
         VisitOffer, visit="resnet-1", home="c", state=OfferState.ENDED, submission=own, progress=a_record().progress,
         at=AT, changed_at=AT, why="no capacity", end=JobState.SUCCEEDED, returned=True, usd=1.5, gpu_hours=0.5,
-        berth=a_berth(),
+        instance=a_host_instance(),
     )  # fmt: skip
     seat = every_field(
         Seat, job_id="resnet-2", epoch=1, vcpus=2, memory_gib=4.0, gpus=(1,), share=0.5, order=Order.STOP,

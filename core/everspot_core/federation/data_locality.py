@@ -54,8 +54,8 @@ def describe_inputs(inputs: Inputs, usd: float) -> str:
         return ""
     if not inputs.sent_bytes:
         return f"nothing is sent: all {size(inputs.present_bytes)} of its data are there"
-    there = f"; {size(inputs.present_bytes)} of its data are there already" if inputs.present_bytes else ""
-    return f"{size(inputs.sent_bytes)} are sent there for {describe_price(usd)}{there}"
+    present = f"; {size(inputs.present_bytes)} of its data are there already" if inputs.present_bytes else ""
+    return f"{size(inputs.sent_bytes)} are sent there for {describe_price(usd)}{present}"
 
 
 def describe_price(usd: float) -> str:

@@ -114,12 +114,12 @@ def forecast_job(
     stock = market.stock(job, now)
     offers = build_offers(stock, job, now)
     pools = (*offers.spot_pools, *offers.on_demand_pools)
-    giving = [p for p in pools if p.has_capacity(job.nodes)]
-    room = [p for p in giving if market.fits(job.nodes, p.usd_per_hour)]
+    available = [p for p in pools if p.has_capacity(job.nodes)]
+    room = [p for p in available if market.fits(job.nodes, p.usd_per_hour)]
     hourly = min((stock.work_usd(p) for p in room or pools), default=None)
     placed, reason, since = held_pool is not None or _placed(job, market, offers, room, now), "", None
     if not placed:
-        reason, since = _lack_of_capacity(job, offers, giving, room, now)
+        reason, since = _lack_of_capacity(job, offers, available, room, now)
         if not market.pools:
             reason, since = "none of its instances is free for it", min(now, waiting_since(job))
     done_by = _done_by(job, market, offers, held_pool, move_cost, now)
@@ -137,8 +137,8 @@ def forecast_job(
         inputs=move_cost.inputs,
         reason=reason,
     )
-    idle_berth = choose_idle(job, market.idle, market.promised) if held_pool is None else None
-    return estimate if idle_berth is None else on_idle(estimate, job, idle_berth, move_cost.upper, now)
+    idle_instance = choose_idle(job, market.idle, market.promised) if held_pool is None else None
+    return estimate if idle_instance is None else on_idle(estimate, job, idle_instance, move_cost.upper, now)
 
 
 def _placed(job: JobView, market: ClusterMarket, offers: Offers, room: list[PoolView], now: datetime) -> bool:
@@ -158,14 +158,14 @@ def _with_changeover(job: JobView, market: ClusterMarket) -> JobView:
 
 
 def _lack_of_capacity(
-    job: JobView, offers: Offers, giving: list[PoolView], room: list[PoolView], now: datetime
+    job: JobView, offers: Offers, available: list[PoolView], room: list[PoolView], now: datetime
 ) -> tuple[str, datetime | None]:
     """Return why there is no capacity for the job, and since when (None: no type can ever hold it). With pools in
     `room` the job could run now, and waits for spot by its own choice."""
     pools, waits = (*offers.spot_pools, *offers.on_demand_pools), min(now, waiting_since(job))
     if not pools:
         return "no instance type there can hold it", None
-    if giving and not room:
+    if available and not room:
         return "the cap leaves no room for it", waits
     if room:
         pools = offers.spot_pools
@@ -200,7 +200,7 @@ def _done_by(
     pools = offers.on_demand_pools
     if not pools or not (held_pool or any(market.fits(job.nodes, p.usd_per_hour) for p in pools)):
         return None
-    dry = timedelta(0) if offers.stock.giving else offers.dry * HOUR
+    dry = timedelta(0) if offers.stock.on_demand_available else offers.dry * HOUR
     return now + move_cost.upper + dry + market.tick + work.changeover_upper + work.remaining_upper / offers.fastest
 
 

@@ -16,7 +16,7 @@ from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.lease import DETAIL_LIMIT, IllegalTransition, pending, waits_since
 from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
-from everspot_core.jobs.visit_records import Away, Berth, Origin, Trip, TripEnd, Visit, visit_id
+from everspot_core.jobs.visit_records import Away, HostInstance, Origin, Trip, TripEnd, Visit, visit_id
 
 TRIPS_KEPT = 64
 """The most trips in a record. Beyond it the oldest trips are added up in one."""
@@ -68,10 +68,12 @@ def note_progress(
         IllegalTransition: if the job is not away.
     """
     away = _away(record, "hear of it")
-    heard = away.model_copy(update={"told": state, "told_at": now, "sent_bytes": max(sent_bytes, away.sent_bytes)})
+    reported = away.model_copy(
+        update={"reported_state": state, "reported_at": now, "sent_bytes": max(sent_bytes, away.sent_bytes)}
+    )
     if offer is not None:
-        heard = heard.model_copy(update={"usd": offer.usd, "berth": offer.berth})
-    update: dict[str, object] = {"away": heard, "beat": record.beat + 1, "changed_at": now}
+        reported = reported.model_copy(update={"usd": offer.usd, "instance": offer.instance})
+    update: dict[str, object] = {"away": reported, "beat": record.beat + 1, "changed_at": now}
     return record.model_copy(update=update | ({"progress": progress} if progress is not None else {}))
 
 
@@ -196,7 +198,7 @@ def void_offer(offer: VisitOffer, reason: str, now: datetime) -> VisitOffer:
     """
     if not offer.state.hosted:
         raise IllegalTransition("give it back", pending(offer.visit, now))
-    update = {"state": OfferState.ENDED, "end": None, "returned": True, "usd": 0.0, "gpu_hours": 0.0, "berth": None}
+    update = {"state": OfferState.ENDED, "end": None, "returned": True, "usd": 0.0, "gpu_hours": 0.0, "instance": None}
     return offer.model_copy(update=update | {"why": reason, "changed_at": now})
 
 
@@ -207,9 +209,9 @@ def change_state(offer: VisitOffer, state: OfferState, reason: str, now: datetim
     return offer.model_copy(update={"state": state, "why": reason or offer.why, "changed_at": now})
 
 
-def update_bill(offer: VisitOffer, berth: Berth | None, usd: float, gpu_hours: float) -> VisitOffer:
+def update_bill(offer: VisitOffer, instance: HostInstance | None, usd: float, gpu_hours: float) -> VisitOffer:
     """Return the offer of a running visit, with its instance and its cost so far."""
-    return offer.model_copy(update={"berth": berth, "usd": usd, "gpu_hours": gpu_hours})
+    return offer.model_copy(update={"instance": instance, "usd": usd, "gpu_hours": gpu_hours})
 
 
 def end_offer(
@@ -228,7 +230,7 @@ def end_offer(
         "returned": record.last_reason is Reason.RETURNED,
         "usd": usd,
         "gpu_hours": gpu_hours,
-        "berth": None,
+        "instance": None,
         "changed_at": now,
     }
     return offer.model_copy(update=update)

@@ -10,13 +10,13 @@ It is stored in the host's control bucket. Home and host change it only by condi
 
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from everspot_core.documents import Document, Utc
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobState, Progress
 from everspot_core.jobs.reported_values import Billed
-from everspot_core.jobs.visit_records import Berth
+from everspot_core.jobs.visit_records import HostInstance
 
 
 class OfferState(StrEnum):
@@ -57,4 +57,9 @@ class VisitOffer(Document):
         default=None, description="The cost of its instances so far, with ENDED the total, by the host's bill."
     )
     gpu_hours: Billed = Field(default=None, description="The same in GPU-hours.")
-    berth: Berth | None = Field(default=None, description="While it is hosted: its instance; None: it has none.")
+    instance: HostInstance | None = Field(
+        default=None,
+        validation_alias=AliasChoices("instance", "berth"),
+        serialization_alias="berth",  # as in the first releases
+        description="While it is hosted: its instance; None: it has none.",
+    )

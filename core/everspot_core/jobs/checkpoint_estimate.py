@@ -68,17 +68,17 @@ def describe_estimates(policy: CheckpointPolicy, estimates: Sequence[TypeEstimat
     too_slow = sorted((e for e in estimates if not e.fits), key=lambda e: (-e.durable, e.name))
     fast = [e.name for e in estimates if e.fits]
     slowest = too_slow[0] if too_slow else max(estimates, key=lambda e: e.durable)
-    takes = (
+    duration = (
         f"a checkpoint of {policy.state_gib:g} GiB takes at least {in_seconds(slowest.durable)} from {slowest.name} "
         f"({slowest.network_gbps:g} Gbit/s{', an assumption' if slowest.is_assumed else ''})"
     )
     if not too_slow:
-        return f"{takes}, within a notice of {in_seconds(notice.length)}"
+        return f"{duration}, within a notice of {in_seconds(notice.length)}"
     others = [e.name for e in too_slow[1:]]
     also = f"; it is too long for {first_few(others, _SHOWN)} as well" if others else ""
     fitting = f"; it fits on {first_few(fast, _SHOWN)}" if fast else ""
     return (
-        f"{takes}, longer than a notice of {in_seconds(notice.length)} leaves: an interruption costs up to "
+        f"{duration}, longer than a notice of {in_seconds(notice.length)} leaves: an interruption costs up to "
         f"{_describe_loss(policy, slowest)}{also}{fitting}"
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import AliasChoices, ConfigDict, Field
 
 from everspot_core.capacity.market import Market, PoolKey
 from everspot_core.documents import Stored, Utc
@@ -32,7 +32,7 @@ class Visit(Stored):
     waits_since: Utc | None = Field(default=None, description="When it began to wait at home; None: its submission.")
 
 
-class Berth(Stored):
+class HostInstance(Stored):
     """The pool of the instance that a visit has at its host."""
 
     instance_type: str
@@ -47,7 +47,10 @@ class Berth(Stored):
 
 
 class Away(Stored):
-    """The part of a job's record while it is away: its cluster, and the last report from there."""
+    """The part of a job's record while it is away: its cluster, and the last report from there. Stored documents and
+    JSON output have the names of the first releases: `told`, `told_at` and `berth`."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
 
     cluster: str
     visit: str = Field(description="Its id there.")
@@ -55,13 +58,25 @@ class Away(Stored):
     since: Utc
     waits_since: Utc | None = Field(default=None, description="When it had begun to wait at home; None: unknown.")
     why: str = Field(default="", description="Why it was sent there, as a sentence.")
-    told: str = Field(default="", description="The last state of the offer, or of the visit's record.")
-    told_at: Utc | None = None
+    reported_state: str = Field(
+        default="",
+        validation_alias=AliasChoices("reported_state", "told"),
+        serialization_alias="told",
+        description="The last state of the offer, or of the visit's record.",
+    )
+    reported_at: Utc | None = Field(
+        default=None, validation_alias=AliasChoices("reported_at", "told_at"), serialization_alias="told_at"
+    )
     sent_bytes: int = Field(default=0, description="Bytes that were copied there.")
     usd: Billed = Field(
         default=None, description="The cost of its instances so far, by the host's bill; None: unknown."
     )
-    berth: Berth | None = Field(default=None, description="Its instance there; None: it has none, or unknown.")
+    instance: HostInstance | None = Field(
+        default=None,
+        validation_alias=AliasChoices("instance", "berth"),
+        serialization_alias="berth",
+        description="Its instance there; None: it has none, or unknown.",
+    )
     sent_at: Utc | None = Field(
         default=None, description="When everything was copied, so that the offer could be made."
     )

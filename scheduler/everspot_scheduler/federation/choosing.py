@@ -89,12 +89,12 @@ class MoveChooser:
         away = job.record.away if job.record is not None else None
         if away is None:
             return _at_home(job, own, STAYING)
-        runs = away.told in _OWNED_STATES
-        berth = away.berth.pool if runs and away.berth is not None else None
-        prospect_there = self._at(away.cluster, job, now, berth=berth, waits=not runs)
+        runs = away.reported_state in _OWNED_STATES
+        pool = away.instance.pool if runs and away.instance is not None else None
+        prospect_there = self._at(away.cluster, job, now, held_pool=pool, waits=not runs)
         if prospect_there is None:  # without facts about the peer, its running job stays
             return Forecast(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
-        if away.berth is not None and runs and away.berth.standing:
+        if away.instance is not None and runs and away.instance.standing:
             return on_standing(prospect_there)
         # A job that leaves there goes home first, so that a restart there bounds nothing.
         prospect_there = replace(prospect_there, restart_by=None)
@@ -106,7 +106,7 @@ class MoveChooser:
         job: JobView,
         now: datetime,
         *,
-        berth: PoolKey | None = None,
+        held_pool: PoolKey | None = None,
         move_cost: MoveCost = STAYING,
         waits: bool = False,
     ) -> Forecast | None:
@@ -120,7 +120,7 @@ class MoveChooser:
             return None
         try:
             more = self._reserved_for(name, job) - (job.nodes if waits else 0)
-            return forecast_job(job, self._with_promised(name, more), now, held_pool=berth, move_cost=move_cost)
+            return forecast_job(job, self._with_promised(name, more), now, held_pool=held_pool, move_cost=move_cost)
         except Exception as error:  # published figures are not trusted: an error leaves out the peer
             del self._markets[name]
             self._report_bad_figures(name, error)
@@ -227,7 +227,7 @@ def _under_way(bound: _Reservation, job: JobView | None, home: str, now: datetim
 def _coming(job: JobView, cluster: str) -> int:
     """Return how many instances a job will need that is on its way to a cluster, which does not know of it yet."""
     away = job.record.away if job.record is not None else None
-    return job.nodes if away is not None and away.cluster == cluster and away.told in ("", SENT) else 0
+    return job.nodes if away is not None and away.cluster == cluster and away.reported_state in ("", SENT) else 0
 
 
 class _Home:
@@ -296,7 +296,7 @@ def _traveller(job: JobView, now: datetime) -> MovableJob:
     return MovableJob(
         job_id=job.job_id,
         deadline_at=job.submission.deadline_at,
-        has_instance=job.state.owned or (away is not None and away.told in _OWNED_STATES),
+        has_instance=job.state.owned or (away is not None and away.reported_state in _OWNED_STATES),
         critical=critical(job),
         budgeted=budget.dollars is not None or budget.gpu_hours is not None,
         moved_at=max(arrived, default=None),

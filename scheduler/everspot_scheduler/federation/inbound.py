@@ -16,7 +16,7 @@ from everspot_core.federation.offer_id import misnamed
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.lease import pending
 from everspot_core.jobs.records import InstanceRecord, JobRecord, JobState, Order, Reason
-from everspot_core.jobs.visit_records import Berth
+from everspot_core.jobs.visit_records import HostInstance
 from everspot_core.schedule import Finish, Stop, Why
 from everspot_store import BadDocument, Store, Versioned
 
@@ -145,18 +145,20 @@ class InboundVisits:
         """Write the visit's cost so far and its instance into the offer: home's decisions count with both."""
         offer, now = document.value, self._store.clock.monotonic()
         owner = (record.owner or "") if record is not None and record.state.owned else ""
-        runs = observation.instances[owner].value if owner in observation.instances else None
-        berth = None if runs is None else self._berth(runs)
+        owned = observation.instances[owner].value if owner in observation.instances else None
+        instance = None if owned is None else self._describe_instance(owned)
         last = self._reported_at.setdefault(offer.visit, now)
-        if berth != offer.berth or now - last >= TELL_EVERY:
+        if instance != offer.instance or now - last >= TELL_EVERY:
             self._reported_at[offer.visit] = now
-            updated_offer = migration.update_bill(offer, berth, *self._spent(job, record))
+            updated_offer = migration.update_bill(offer, instance, *self._spent(job, record))
             if updated_offer != offer:
                 self._store.visits.replace(offer.visit, document, updated_offer)
 
-    def _berth(self, runs: InstanceRecord) -> Berth:
-        standing = runs.instance_id not in self._launched()
-        return Berth(instance_type=runs.instance_type, zone=runs.zone, market=runs.market, standing=standing)
+    def _describe_instance(self, record: InstanceRecord) -> HostInstance:
+        standing = record.instance_id not in self._launched()
+        return HostInstance(
+            instance_type=record.instance_type, zone=record.zone, market=record.market, standing=standing
+        )
 
     def _create(self, visit: str, document: Versioned[VisitOffer]) -> None:
         """Create the visit's job. Its record only has the job's progress; without it the job runs all the same."""

@@ -132,7 +132,7 @@ class MoveStep:
 
     def take(self, *, cancelled: bool) -> None:
         """Do the step that the offer's state requires."""
-        if not self._away.told:
+        if not self._away.reported_state:
             return self._begin()
         host = self._all.host(self._peer)
         offer = host.visits.get(self._away.visit)

@@ -54,10 +54,10 @@ class Offers:
     @cached_property
     def spot(self) -> tuple[RankedPool, ...]:
         """The spot pools that have enough capacity now, best first; those as expensive as on-demand come last."""
-        giving = self.stock.spot_giving
+        available = self.stock.spot_available
         # A job's own types exclude those that are too small, but a smaller type may be taken anyway.
-        accept = {p.instance_type.name for p in giving}
-        ranked = rank(giving, self.job, self.now, must_run=True, accept=accept)
+        accept = {p.instance_type.name for p in available}
+        ranked = rank(available, self.job, self.now, must_run=True, accept=accept)
         return tuple(sorted(ranked, key=lambda r: self._costs_like_on_demand(r.pool)))
 
     @cached_property
@@ -101,7 +101,7 @@ class _SizedPool(NamedTuple):
 
 def build_offers(stock: Stock, job: JobView, now: datetime) -> Offers:
     """Return the offers for this job, which is of the stock's kind."""
-    fastest, dry = _resort(job, stock.resorts)
+    fastest, dry = _fastest_prospect(job, stock.on_demand_prospects)
     return Offers(job=job, now=now, stock=stock, fastest=fastest, dry=dry)
 
 
@@ -131,20 +131,20 @@ def describe_held(
     return HeldCapacity(market=market, changing=max(0.0, changing / HOUR), speed=speed)
 
 
-def _resort(job: JobView, resorts: tuple[tuple[float, float], ...]) -> tuple[float, float]:
+def _fastest_prospect(job: JobView, prospects: tuple[tuple[float, float], ...]) -> tuple[float, float]:
     """Return the speed and the longest dry spell of the pool that would finish the job first if it had to start there
     now."""
-    if len(resorts) < 2:
-        return resorts[0] if resorts else (1.0, 0.0)
+    if len(prospects) < 2:
+        return prospects[0] if prospects else (1.0, 0.0)
     work = job_outlook(job)
     remaining = work.remaining_upper / HOUR if work is not None else 0.0
-    return min(resorts, key=lambda w: (w[1] + remaining / w[0], -w[0]))
+    return min(prospects, key=lambda w: (w[1] + remaining / w[0], -w[0]))
 
 
 def _sized(job: JobView, stock: Stock, now: datetime) -> tuple[_SizedPool, ...]:
     """Return the pools in this order: those in time first; then those without a recent refusal; then reserved ones,
     which are paid for anyway; then by the cost of the whole job. Of those that are late the earliest comes first."""
-    work, deadline, pools = job_outlook(job), job.submission.deadline_at, stock.giving
+    work, deadline, pools = job_outlook(job), job.submission.deadline_at, stock.on_demand_available
     if work is None or len(pools) < 2:
         sized_pools = [_SizedPool(p, 0.0, _refused(p, now), stock.work_usd(p)) for p in pools]
     else:

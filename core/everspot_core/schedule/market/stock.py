@@ -27,7 +27,7 @@ class Stock:
     - `tick`: the longest time until the next decision.
     - `nodes`, `speeds`: of those jobs; a type that is not named has speed 1.
     - `unions`: how several pools have behaved together, as far as is known.
-    - `giving`: the on-demand pools with enough capacity now for one such job.
+    - `on_demand_available`: the on-demand pools with enough capacity now for one such job.
     - `smaller`: a type that counts although it has less than the jobs ask for.
     """
 
@@ -38,7 +38,7 @@ class Stock:
     unions: Unions
     spot_pools: tuple[PoolView, ...]
     on_demand_pools: tuple[PoolView, ...]
-    giving: tuple[PoolView, ...]
+    on_demand_available: tuple[PoolView, ...]
     smaller: str | None
     _spot: dict[float, Spot | None] = field(default_factory=dict, init=False, repr=False)
 
@@ -50,9 +50,9 @@ class Stock:
         """Return dollars for an hour of work at speed 1."""
         return pool.usd_per_hour / self.speed(pool.instance_type.name)
 
-    def wished(self, market: Market) -> PoolKey | None:
+    def cheapest_pool(self, market: Market) -> PoolKey | None:
         """Return the pool of the market where work costs least, with or without capacity now."""
-        return self._wished_spot if market is Market.SPOT else self._wished_on_demand
+        return self._cheapest_spot if market is Market.SPOT else self._cheapest_on_demand
 
     @cached_property
     def on_demand_usd(self) -> float:
@@ -60,16 +60,16 @@ class Stock:
         return min(map(self.work_usd, self.on_demand_pools), default=inf)
 
     @cached_property
-    def spot_giving(self) -> tuple[PoolView, ...]:
+    def spot_available(self) -> tuple[PoolView, ...]:
         """The spot pools with enough capacity now, without those that gave notice lately, unless all of them did."""
-        giving = [p for p in self.spot_pools if p.has_capacity(self.nodes)]
-        return tuple([p for p in giving if not just_noticed(p, self.now)] or giving)
+        available = [p for p in self.spot_pools if p.has_capacity(self.nodes)]
+        return tuple([p for p in available if not just_noticed(p, self.now)] or available)
 
     @cached_property
-    def resorts(self) -> tuple[tuple[float, float], ...]:
+    def on_demand_prospects(self) -> tuple[tuple[float, float], ...]:
         """The speeds of the on-demand pools with capacity now (of all, if none has), each with the longest recent time
         in hours for which its pool had no capacity."""
-        pools = self.giving or self.on_demand_pools
+        pools = self.on_demand_available or self.on_demand_pools
         return tuple(dict.fromkeys((self.speed(p.instance_type.name), _driest(p.behaviour, self.now)) for p in pools))
 
     def spot(self, fastest: float) -> Spot | None:
@@ -80,9 +80,9 @@ class Stock:
         return self._spot[fastest]
 
     def _spot_at(self, fastest: float) -> Spot:
-        behaviour, usd = self._together, min(map(self.work_usd, self.spot_giving or self.spot_pools))
+        behaviour, usd = self._together, min(map(self.work_usd, self.spot_available or self.spot_pools))
         on_demand_usd = self.on_demand_usd if self.on_demand_pools else usd * 3
-        up = bool(self.spot_giving) and usd < on_demand_usd
+        up = bool(self.spot_available) and usd < on_demand_usd
         return Spot(
             up=up,
             # Capacity that this plan requests for another job is only assumed to exist, so the outage goes on.
@@ -102,11 +102,11 @@ class Stock:
         return max((p.behaviour for p in self.spot_pools), key=_steadiness)
 
     @cached_property
-    def _wished_spot(self) -> PoolKey | None:
+    def _cheapest_spot(self) -> PoolKey | None:
         return self._cheapest(self.spot_pools)
 
     @cached_property
-    def _wished_on_demand(self) -> PoolKey | None:
+    def _cheapest_on_demand(self) -> PoolKey | None:
         return self._cheapest(self.on_demand_pools)
 
     def _cheapest(self, pools: Iterable[PoolView]) -> PoolKey | None:
@@ -171,7 +171,7 @@ class Stocks:
             unions=self._unions,
             spot_pools=tuple(p for p in own_pools if p.market is Market.SPOT),
             on_demand_pools=tuple(on_demand),
-            giving=tuple(p for p in on_demand if p.has_capacity(job.nodes)),
+            on_demand_available=tuple(p for p in on_demand if p.has_capacity(job.nodes)),
             smaller=less,
         )
 

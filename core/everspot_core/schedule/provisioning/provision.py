@@ -190,7 +190,7 @@ class _Provisioning:
             return [self._hold(job, on_its_way, offers, instance_pool(coming[0]))]
         if to.market is None:
             self._launching.reserve(job, offers)
-            return [self._hold(job, to, offers, offers.stock.wished(Market.SPOT))]
+            return [self._hold(job, to, offers, offers.stock.cheapest_pool(Market.SPOT))]
         if (
             budget_hold := self.admission.hold(job)
         ) is not None:  # a budget, counting what this plan launched for others
@@ -215,7 +215,7 @@ class _Provisioning:
             self.launches.keep(coming)
         if risk.cause is Why.AT_CAP:
             self._launching.keep_room(job, offers)
-        return [self._hold(job, risk, offers, offers.stock.wished(to.market))]
+        return [self._hold(job, risk, offers, offers.stock.cheapest_pool(to.market))]
 
     def _wait_for(self, job: JobView, slot: FreeSlot, offers: Offers) -> Hold:
         """Return the hold of a job that waits for an instance that others hold, or that is on its way to them."""

@@ -46,7 +46,7 @@ test: setup ## Run all tests (ARGS="-k name" selects, JOBS=1 runs one at a time)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 nightly: setup ## Run property tests with ten times as many examples, the slow variants, and the demo on Kubernetes
-	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/simulator tests/store tests/cli tests/clouds/test_clouds_kubernetes.py tests/clouds/test_clouds_kubernetes_jobs.py tests/clouds/test_clouds_kubernetes_nodes.py tests/clouds/test_clouds_kubernetes_preflight.py $(ARGS)
+	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --hypothesis-profile=nightly tests/core tests/simulator tests/store tests/cli tests/clouds/test_clouds_kubernetes.py tests/clouds/test_clouds_kubernetes_faults.py tests/clouds/test_clouds_kubernetes_jobs.py tests/clouds/test_clouds_kubernetes_nodes.py tests/clouds/test_clouds_kubernetes_preflight.py $(ARGS)
 	@$(KEPT) .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m nightly $(ARGS)
 	@.venv/bin/python -m everspot_local.demo --cloud kubernetes
 

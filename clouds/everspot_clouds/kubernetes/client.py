@@ -4,6 +4,7 @@ The methods raise the errors of `errors.ERRORS`.
 """
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -11,17 +12,22 @@ from typing import Any
 
 from everspot_core.cluster.manifest import Manifest
 from kubernetes import client, config, watch
-from kubernetes.config.incluster_config import InClusterConfigLoader
+from urllib3.exceptions import HTTPError
+from urllib3.util import Retry
 
 from everspot_clouds.base import CloudError, Trouble
-from everspot_clouds.kubernetes.errors import NOT_FOUND, is_status
+from everspot_clouds.kubernetes.errors import GONE, NOT_FOUND, is_status
 from everspot_clouds.kubernetes.rules import declared_namespace
-from everspot_clouds.kubernetes.service_account import find_account
+from everspot_clouds.kubernetes.service_account import ServiceAccount, find_account
 
 Document = dict[str, Any]
 _CONNECT, _READ = timedelta(seconds=5), timedelta(seconds=15)
+_log = logging.getLogger(__name__)
 _CLAIMS = ("karpenter.sh", "v1", "nodeclaims")
 _TIMEOUT = (_CONNECT.total_seconds(), _READ.total_seconds())
+_RETRIES = Retry(total=1, connect=1, read=0, redirect=0, status=0, respect_retry_after_header=False)
+"""By default urllib3 sends a request four times, and sleeps as long as `Retry-After` says. A scheduler's tick would
+stand still meanwhile, and the next tick asks again anyway."""
 
 
 class KubernetesClient:
@@ -46,11 +52,10 @@ class KubernetesClient:
             CloudError: if there is neither.
         """
         settings = client.Configuration()
+        settings.retries = _RETRIES
         account = find_account(os.environ.get)
         if account is not None:
-            InClusterConfigLoader(str(account.token), str(account.certificate), try_refresh_token=True).load_and_set(
-                settings
-            )
+            _use_account(settings, account)
             return cls(client.ApiClient(settings), account.namespace())
         try:
             file = os.environ.get("KUBECONFIG")  # the library reads it once, when it is imported
@@ -73,7 +78,8 @@ class KubernetesClient:
         )
 
     def watch_pods(self, selector: str, version: str, span: timedelta) -> Iterator[Document]:
-        """Yield each pod that changes after a version of the list, for `span` of real time."""
+        """Yield each pod that changes after a version of the list, for `span` of real time, or until the watch is cut
+        or the version is too old (status 410). The next list has what was missed."""
         changes = watch.Watch().stream(
             self._core.list_namespaced_pod,
             self.namespace,
@@ -82,8 +88,14 @@ class KubernetesClient:
             timeout_seconds=int(span.total_seconds()),
             _request_timeout=(_CONNECT.total_seconds(), (span + _READ).total_seconds()),
         )
-        for change in changes:
-            yield change["raw_object"]
+        try:
+            for change in changes:
+                if change is not None:  # an empty line, or one that was cut
+                    yield change["raw_object"]
+        except (client.ApiException, HTTPError) as error:
+            if isinstance(error, client.ApiException) and not is_status(error, GONE):
+                raise
+            _log.info("the watch of pods ended early: %s", error)
 
     def pod(self, name: str) -> Document:
         """Return a pod."""
@@ -202,6 +214,24 @@ class KubernetesClient:
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
+
+
+def _use_account(settings: client.Configuration, account: ServiceAccount) -> None:
+    """Set the way of a pod to its API server. The library's own loader reads the token once a minute, and a token that
+    is replaced before its time is refused until then."""
+
+    def read_token(settings: client.Configuration) -> None:
+        try:
+            token = account.token.read_text().strip()
+        except OSError as error:
+            _log.warning("the token of the service account cannot be read: %s", error)
+            return
+        if token:
+            settings.api_key["BearerToken"] = f"Bearer {token}"
+
+    settings.host, settings.ssl_ca_cert = account.server, str(account.certificate)
+    settings.refresh_api_key_hook = read_token
+    read_token(settings)  # the library asks the hook only where there is a token
 
 
 def _read(answer: Any) -> Document:

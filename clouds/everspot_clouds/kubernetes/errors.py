@@ -1,18 +1,33 @@
 """The API server's errors, sorted by what can be done about them. Statuses are compared here and nowhere else."""
 
 import json
+import re
 from typing import Any
 
 from everspot_core.capacity.launching import LaunchTrouble
 from kubernetes.client import ApiException
+from kubernetes.config import ConfigException
 from urllib3.exceptions import HTTPError
 
 from everspot_clouds.base import CloudError, StillPending, Trouble
 
-ERRORS: tuple[type[Exception], ...] = (ApiException, HTTPError)
+ERRORS: tuple[type[Exception], ...] = (ApiException, HTTPError, ConfigException)
 """What calls of the client raise."""
-NOT_FOUND, CONFLICT = 404, 409
-_STATUSES = {401: Trouble.CREDENTIALS, 403: Trouble.CREDENTIALS, 429: Trouble.THROTTLED, CONFLICT: Trouble.TRANSIENT}
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 401, 403, 404, 409, 410
+_REQUEST_TIMEOUT, _TOO_MANY = 408, 429
+_STATUSES = {
+    UNAUTHORIZED: Trouble.CREDENTIALS,
+    FORBIDDEN: Trouble.CREDENTIALS,
+    _REQUEST_TIMEOUT: Trouble.TRANSIENT,
+    CONFLICT: Trouble.TRANSIENT,
+    GONE: Trouble.TRANSIENT,
+    _TOO_MANY: Trouble.THROTTLED,
+}
+_ANONYMOUS = "system:anonymous"
+"""Who a request without credentials is (Kubernetes, "Authenticating", Anonymous requests)."""
+_DENIED = re.compile(r"cannot \S+ resource")
+"""In RBAC's refusals (Kubernetes, `apiserver/pkg/endpoints/handlers/responsewriters/errors.go`)."""
+_LOG_IN = "log in again (aws sso login), and then: aws eks update-kubeconfig --name NAME"
 
 
 def trouble(error: Exception) -> Trouble | None:
@@ -20,6 +35,8 @@ def trouble(error: Exception) -> Trouble | None:
     if isinstance(error, ApiException):
         status = int(error.status or 0)
         return _STATUSES.get(status, Trouble.REQUEST if 400 <= status < 500 else Trouble.TRANSIENT)
+    if isinstance(error, ConfigException):
+        return Trouble.CREDENTIALS
     return Trouble.TRANSIENT if isinstance(error, HTTPError | StillPending) else None
 
 
@@ -29,13 +46,14 @@ def to_cloud_error(error: Exception) -> CloudError:
     if isinstance(error, ApiException):
         message = f"the API server refused ({error.status}): {error_message(error)}"
     else:
-        message = f"the API server does not answer: {error}"
+        message = f"the API server does not answer: {' '.join(str(error).split())}"
     fixes = {
         Trouble.CREDENTIALS: "`kubectl auth whoami` says who you are; ask for the right that is named",
         Trouble.TRANSIENT: "`kubectl cluster-info` says whether it can be reached; try again",
         Trouble.THROTTLED: "try again in a minute",
     }
-    return CloudError(message, kind, fixes.get(kind, ""))
+    fix = _LOG_IN if is_status(error, UNAUTHORIZED) or _ANONYMOUS in message else fixes.get(kind, "")
+    return CloudError(message, kind, fix)
 
 
 def launch_trouble(error: ApiException) -> LaunchTrouble:
@@ -44,11 +62,11 @@ def launch_trouble(error: ApiException) -> LaunchTrouble:
     Status 403 has three meanings (Kubernetes, "Resource Quotas" and "Authorization"): a ResourceQuota is used up, the
     caller lacks a right, or an admission controller does not accept the pod.
     """
-    if error.status == 403:
+    if error.status == FORBIDDEN:
         message = error_message(error)
         if "exceeded quota" in message:
             return LaunchTrouble.QUOTA
-        return LaunchTrouble.CREDENTIALS if "cannot create resource" in message else LaunchTrouble.REQUEST
+        return LaunchTrouble.CREDENTIALS if _DENIED.search(message) else LaunchTrouble.REQUEST
     return LaunchTrouble((trouble(error) or Trouble.REQUEST).value)
 
 

@@ -19,6 +19,8 @@ from everspot_clouds.listening import QueueListener
 
 SPAN = timedelta(seconds=30)
 """Real time of one watch."""
+PAUSE = timedelta(seconds=1)
+"""Real time after a watch that was cut at once, before the next list."""
 
 
 class Evictions(QueueListener):
@@ -45,8 +47,11 @@ class Evictions(QueueListener):
         self._reported &= {pod["metadata"]["uid"] for pod in listed["items"]}
         for pod in listed["items"]:
             self._report(pod)
+        began = self._clock.monotonic()
         for pod in self._client.watch_pods(pods_selector, listed["metadata"]["resourceVersion"], SPAN):
             self._report(pod)
+        if self._clock.monotonic() - began < PAUSE:
+            self.wait(PAUSE)
 
     def _report(self, pod: Document) -> None:
         """Keep a message about a pod that runs and is being ended by others, once."""

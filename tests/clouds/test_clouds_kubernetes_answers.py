@@ -1,0 +1,164 @@
+"""Answers of an API server that misbehaves, as the real client reads them from a loopback server."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from api_server_proxy import RESET, ApiServerProxy, Fault, proxied
+from everspot_clouds.base import LaunchAnswer, MessageKind, Trouble, Verdict
+from everspot_clouds.kubernetes import client as client_module
+from everspot_clouds.kubernetes.checks import kubernetes_checks
+from everspot_clouds.kubernetes.client import Document, KubernetesClient
+from everspot_clouds.kubernetes.cloud import KubernetesCloud
+from everspot_clouds.kubernetes.messages import Evictions
+from everspot_clouds.null_cloud import NullCloud
+from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.launching import LaunchTrouble
+from everspot_store import ManualClock
+from kubernetes_place import eventually
+from test_clouds_kubernetes import intent, manifest
+
+PODS = "/api/v1/namespaces/vision/pods"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServerProxy]:
+    """A server without pods, and a kubeconfig that leads to it."""
+    with proxied() as proxy:
+        proxy.recorded[PODS] = {"items": [], "metadata": {"resourceVersion": "7"}}
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        monkeypatch.setenv("KUBECONFIG", str(proxy.write_kubeconfig(tmp_path, "vision")))
+        yield proxy
+
+
+@pytest.fixture
+def cloud(server: ApiServerProxy) -> Iterator[KubernetesCloud]:
+    """A cloud of a reader, which watches nothing."""
+    cloud = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), ManualClock(), reads=True)
+    yield cloud
+    cloud.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, Trouble.CREDENTIALS), (403, Trouble.CREDENTIALS), (408, Trouble.TRANSIENT), (410, Trouble.TRANSIENT),
+        (422, Trouble.REQUEST), (429, Trouble.THROTTLED), (500, Trouble.TRANSIENT), (503, Trouble.TRANSIENT),
+        (RESET, Trouble.TRANSIENT),
+    ],
+)  # fmt: skip
+def test_each_answer_has_its_kind_and_nobody_sleeps_for_it(
+    server: ApiServerProxy, cloud: KubernetesCloud, status: int, kind: Trouble
+) -> None:
+    server.faults = [Fault(status, headers={"Retry-After": "3600"})]
+    with pytest.raises(Exception) as raised:
+        cloud.instances()
+    assert cloud.trouble(raised.value) is kind
+    assert server.count("GET") == 1
+
+
+def test_a_server_that_does_not_answer_is_asked_once(
+    server: ApiServerProxy, cloud: KubernetesCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    server.faults = [Fault(500, wait=lambda: over.wait(60))]
+    monkeypatch.setattr(client_module, "_TIMEOUT", (5, 0.3))
+    with pytest.raises(Exception) as raised:
+        cloud.instances()
+    over.set()
+    assert cloud.trouble(raised.value) is Trouble.TRANSIENT
+    assert server.count("GET") == 1
+
+
+def test_an_answer_that_is_no_document_is_transient(server: ApiServerProxy, cloud: KubernetesCloud) -> None:
+    """As one of a proxy on the way, or one that was cut."""
+    server.faults = [Fault(200, lines=("<html>",))]
+    with pytest.raises(Exception) as cut:
+        cloud.instances()
+    assert cloud.trouble(cut.value) is Trouble.TRANSIENT
+    server.recorded[PODS] = "<html>"
+    server.faults = []
+    with pytest.raises(Exception) as html:
+        cloud.instances()
+    assert cloud.trouble(html.value) is Trouble.TRANSIENT
+
+
+@pytest.mark.parametrize(("verb", "resource"), [("list", "pods"), ("get", "podtemplates"), ("create", "pods")])
+def test_a_right_that_is_taken_away_is_no_wrong_request(
+    server: ApiServerProxy, cloud: KubernetesCloud, verb: str, resource: str
+) -> None:
+    """A wrong request is never made again for this version of the template."""
+    template = {"metadata": {"name": "train-1"}, "template": {"spec": {"containers": [{"name": "agent"}]}}}
+    server.recorded["/api/v1/namespaces/vision/podtemplates/train-1"] = template
+    message = f'{resource} is forbidden: User "u" cannot {verb} resource "{resource}" in API group ""'
+    method = "POST" if verb == "create" else "GET"
+    server.faults = [Fault(403, method, f"/{resource}", message=message)]
+    try:
+        answer = cloud.launch(intent())
+    except Exception as error:
+        assert cloud.trouble(error) is Trouble.CREDENTIALS and verb == "list"
+    else:
+        assert isinstance(answer, LaunchAnswer)
+        assert [(error.kind, error.code) for error in answer.errors] == [(LaunchTrouble.CREDENTIALS, "Forbidden")]
+
+
+def a_deleted_pod() -> Document:
+    launch, later = "ab" * 16, datetime.now(UTC) + timedelta(seconds=90)
+    labels = {"everspot/cluster": "fleet", "everspot/role": "agent", "everspot/launch": launch}
+    metadata = {
+        "name": f"fleet-{launch[:12]}-0", "uid": "u", "labels": labels, "deletionTimestamp": later.isoformat(),
+        "resourceVersion": "8", "creationTimestamp": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    spec = {"nodeName": "n", "containers": [{"name": "agent", "image": "none"}]}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+
+
+EXPIRED = '{"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}\n'
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(410), Fault(RESET), Fault(200, lines=(EXPIRED,)), Fault(200, lines=("\n", '{"type": "MODI')),
+    ],
+    ids=["gone", "reset", "expired", "cut"],
+)  # fmt: skip
+def test_a_watch_that_ends_early_is_followed_by_the_next_list(
+    server: ApiServerProxy, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    """However often it happens: an eviction is not announced half a minute later."""
+    pauses: list[timedelta] = []
+    monkeypatch.setattr(Evictions, "wait", lambda listener, span: pauses.append(span) or listener._closed.wait(0.01))
+    fault.path, fault.times = "watch=", 10_000
+    server.faults = [fault]
+    cloud = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), ManualClock(), reads=False)
+    eventually(lambda: server.count("GET", "watch=") > 6)
+    server.recorded[PODS] = {"items": [a_deleted_pod()], "metadata": {"resourceVersion": "9"}}
+    (message,) = eventually(cloud.messages)
+    cloud.close()
+    assert (message.kind, message.instance_id) == (MessageKind.WARNING, f"fleet-{('ab' * 16)[:12]}-0")
+    assert set(pauses) == {timedelta(seconds=1)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "words", "fix"),
+    [
+        (Fault(401, message="Unauthorized"), "refused (401): Unauthorized", "aws eks update-kubeconfig"),
+        (Fault(403, message='User "system:anonymous" cannot'), "refused (403)", "aws eks update-kubeconfig"),
+        (Fault(403, message='User "u" cannot'), "refused (403)", "ask for the right"),
+        (Fault(429), "refused (429)", "in a minute"),
+        (Fault(503), "refused (503)", "kubectl cluster-info"),
+        (Fault(RESET), "does not answer", "kubectl cluster-info"),
+    ],
+    ids=["expired", "anonymous", "forbidden", "throttled", "unavailable", "reset"],
+)
+def test_doctor_names_what_is_wrong_with_the_api_server(
+    server: ApiServerProxy, fault: Fault, words: str, fix: str
+) -> None:
+    server.faults = [fault]
+    (check,) = kubernetes_checks(manifest(), builtin())
+    assert (check.group, check.name, check.verdict) == ("credentials", "kubernetes", Verdict.FAIL)
+    assert words in check.detail and "\n" not in check.detail
+    assert fix in check.fix

@@ -49,6 +49,7 @@ def test_a_cluster_added_to_a_project_is_previewed_beside_what_the_project_has(
     assert not list((tmp_path / "stacks").glob("*")), "the project keeps its own form"
 
 
+@pytest.mark.nightly  # the demo submits jobs to this stack too, and CI runs it
 def test_the_local_stacks_first_job_runs_on_a_spot_instance(
     tmp_path: Path, on_local_cloud: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,8 @@ from everspot_store import Store, SystemClock
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 FLEETS = {"everspot-local-fleet-spot", "everspot-local-fleet-on-demand"}
+IMAGE = "ami-04681a1dbd79675a5"
+"""The image of the stack, which no test deregisters."""
 CLEAR = "pulumi refresh --yes --clear-pending-creates --stack local"
 
 
@@ -40,6 +42,8 @@ def doctor(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, list[
 
 def test_a_killed_update_is_shown_and_nothing_is_made_twice(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
     rig.up("account")
+    rig.settings("guardJobs", True)
+    rig.settings("imageId", BAKED_IMAGE)
     kill_update_at(rig, "ec2:CreateFleet", "local")
     orphans = settled(rig, lambda: active_fleets(rig))
     interrupted = pending(rig, "local") & FLEETS
@@ -61,9 +65,7 @@ def test_a_killed_update_is_shown_and_nothing_is_made_twice(rig: Any, capsys: py
         assert all(fleet in details for fleet in orphans)
 
 
-def test_what_an_update_made_twice_is_found_with_its_cost_and_goes_down(
-    rig: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_an_update_made_twice_is_found_with_its_cost(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
     orphans = active_fleets(rig)
     rig.up()  # as the engine itself would, which only warns
     assert {rig.outputs["spotFleetId"], rig.outputs["onDemandFleetId"]} == active_fleets(rig) - orphans
@@ -97,36 +99,14 @@ def test_what_an_update_made_twice_is_found_with_its_cost_and_goes_down(
             rig.wait(lambda: set(anomalies(store)) >= orphans)
         unusual = anomalies(store)
         assert not set(unusual) - set(orphans_by_name) and all("an hour" in words for words in unusual.values())
-        assert everspot("down", "--stack", "local", "--yes") == 0
-        output = capsys.readouterr()
-        assert all(fleet in output.err for fleet in orphans)
-        assert "everspot-local is down; nothing of it is left that runs." in output.out
-    assert active_fleets(rig) == set()
-    assert not {"pending", "running"} & set(rig.agents().values())
-    assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
-    assert pending(rig, "local") == set()
 
 
-@pytest.mark.nightly
-def test_a_first_update_that_was_killed_goes_down_without_a_second_one(
+def test_a_cluster_whose_image_was_deregistered_is_named_so_and_goes_down_with_what_was_made_twice(
     rig: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kill_update_at(rig, "ec2:CreateFleet", "local")
-    settled(rig, lambda: active_fleets(rig))
-    with at_home(rig):
-        assert everspot("down", "--stack", "local", "--yes") == 0, capsys.readouterr().err
-    assert active_fleets(rig) == set() and pending(rig, "local") == set()
-    cluster_filter = [{"Name": "tag:everspot:cluster", "Values": ["everspot-local"]}]
-    assert rig.client("ec2").describe_vpcs(Filters=cluster_filter)["Vpcs"] == []
-
-
-def test_a_cluster_whose_image_was_deregistered_is_named_so_and_goes_down(
-    rig: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rig.settings("guardJobs", True)
-    rig.settings("imageId", BAKED_IMAGE)
-    rig.up()
     image = rig.outputs["imageId"]
+    orphans = active_fleets(rig) - {rig.outputs["spotFleetId"], rig.outputs["onDemandFleetId"]}
+    assert orphans
     rig.client("ec2").deregister_image(ImageId=image)
     refused = rig.refused()
     assert "imageId: the image cannot be described" in refused and "everspot cluster down" in refused
@@ -139,5 +119,24 @@ def test_a_cluster_whose_image_was_deregistered_is_named_so_and_goes_down(
         assert everspot("down", "--stack", "local", "--yes") == 0
         output = capsys.readouterr()
     assert "The program deleted nothing: destroying the stack by its state alone." in output.err
-    assert "everspot-local is down" in output.out and active_fleets(rig) == set()
+    assert all(fleet in output.err for fleet in orphans)
+    assert "everspot-local is down; nothing of it is left that runs." in output.out
+    assert active_fleets(rig) == set()
+    assert not {"pending", "running"} & set(rig.agents().values())
+    assert rig.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
+    assert pending(rig, "local") == set()
     assert json.loads(rig.pulumi("stack", "export", stack="local"))["deployment"].get("resources", []) == []
+
+
+@pytest.mark.nightly
+def test_a_first_update_that_was_killed_goes_down_without_a_second_one(
+    rig: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig.settings("imageId", IMAGE)
+    kill_update_at(rig, "ec2:CreateFleet", "local")
+    settled(rig, lambda: active_fleets(rig))
+    with at_home(rig):
+        assert everspot("down", "--stack", "local", "--yes") == 0, capsys.readouterr().err
+    assert active_fleets(rig) == set() and pending(rig, "local") == set()
+    cluster_filter = [{"Name": "tag:everspot:cluster", "Values": ["everspot-local"]}]
+    assert rig.client("ec2").describe_vpcs(Filters=cluster_filter)["Vpcs"] == []

@@ -13,7 +13,8 @@ from everspot_review.previewing import Revisions, preview
 from everspot_review.report import PreviewOutcome
 from test_engine_gcp import GLOBAL, NAME, REGIONAL, STACK, declare, list_names, request_json
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+# test_engine_killed.py kills on AWS; tests/clouds/test_clouds_orphans.py finds what is left on either local cloud.
+pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(1800)]
 GROUPS = f"{REGIONAL}/instanceGroupManagers"
 ACTION = "compute.instanceGroupManagers.create"
 
@@ -50,7 +51,6 @@ def test_a_killed_update_s_groups_are_found_and_go_down(google: Any, capsys: pyt
     assert list_names(google, GROUPS, "") == set() and pending(google, STACK) == set()
 
 
-@pytest.mark.nightly
 def test_a_destroy_that_was_killed_goes_on_with_down(google: Any, capsys: pytest.CaptureFixture[str]) -> None:
     google.up(STACK)
     kill_update_at(google, "compute.instanceGroupManagers.delete", STACK, "destroy", "--skip-preview")
@@ -61,7 +61,6 @@ def test_a_destroy_that_was_killed_goes_on_with_down(google: Any, capsys: pytest
     assert list_names(google, GROUPS, "") == set() and pending(google, STACK) == set()
 
 
-@pytest.mark.nightly
 def test_a_cluster_whose_image_was_deleted_is_named_so_and_goes_down(
     google: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

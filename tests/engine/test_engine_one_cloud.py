@@ -17,7 +17,10 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize(("cloud", "other"), [("aws", "gcp"), ("gcp", "aws")])
+@pytest.mark.parametrize(
+    ("cloud", "other"),
+    [("aws", "gcp"), pytest.param("gcp", "aws", marks=pytest.mark.nightly)],  # the same steps with the other names
+)
 def test_a_program_of_one_cloud_runs_without_the_others_provider(tmp_path: Path, cloud: str, other: str) -> None:
     plugins = tmp_path / "plugins"
     plugins.mkdir()

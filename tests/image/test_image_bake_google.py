@@ -19,7 +19,8 @@ from image_machine import BootedMachine
 from packer_bake import Bake, boot_builder, list_leftovers
 from packer_google import bake_on_google
 
-pytestmark = pytest.mark.timeout(1800)
+# test_image_bake.py bakes by Packer as well, and tests/agent/test_agent_bake.py reads this template.
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.nightly]
 FAMILY = "everspot-dev"
 ZONE = f"{REGION}-a"
 

@@ -203,7 +203,10 @@ print(len([getattr(everspot, name) for name in everspot.__all__]))
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize(("cloud", "other"), [("aws", "gcp"), ("gcp", "aws")])
+@pytest.mark.parametrize(
+    ("cloud", "other"),
+    [("aws", "gcp"), pytest.param("gcp", "aws", marks=pytest.mark.nightly)],  # the same steps with the other names
+)
 def test_a_program_takes_up_the_components_of_one_cloud_and_is_told_what_is_wrong(
     checkout: Path, tmp_path: Path, cloud: str, other: str
 ) -> None:

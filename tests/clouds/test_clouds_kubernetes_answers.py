@@ -9,6 +9,7 @@ import pytest
 from api_server_proxy import RESET, ApiServerProxy, Fault, proxied
 from everspot_clouds.base import LaunchAnswer, MessageKind, Trouble, Verdict
 from everspot_clouds.kubernetes import client as client_module
+from everspot_clouds.kubernetes.capacity import ABANDONED
 from everspot_clouds.kubernetes.checks import kubernetes_checks
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
@@ -113,6 +114,25 @@ def a_deleted_pod() -> Document:
     }  # fmt: skip
     spec = {"nodeName": "n", "containers": [{"name": "agent", "image": "none"}]}
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+
+
+@pytest.mark.parametrize("created", ["2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"])
+def test_a_clock_that_differs_from_the_api_servers_ends_no_pod_that_waits_for_its_node(
+    server: ApiServerProxy, created: str
+) -> None:
+    clock, pod = ManualClock(), a_deleted_pod()
+    del pod["spec"]["nodeName"], pod["metadata"]["deletionTimestamp"]
+    pod["metadata"]["creationTimestamp"], pod["status"]["phase"] = created, "Pending"
+    server.recorded[PODS] = {"items": [pod], "metadata": {"resourceVersion": "9"}}
+    cloud = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), clock, reads=False)
+    for _ in range(2):
+        assert cloud.instances() == []
+        clock.advance(ABANDONED)
+    assert server.count("DELETE") == 0
+    clock.advance(timedelta(seconds=1))
+    cloud.instances()
+    cloud.close()
+    assert server.count("DELETE") == 1
 
 
 EXPIRED = '{"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}\n'

@@ -8,7 +8,7 @@ reasons `Nominated` and `FailedScheduling`).
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from everspot_core.capacity.launching import LaunchError, LaunchIntent, LaunchTrouble
 from everspot_core.clock import Clock
@@ -24,7 +24,6 @@ from everspot_clouds.kubernetes.instances import (
     NodePlacements,
     is_ended,
     list_agents,
-    moment,
 )
 from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, names, served_pools
 from everspot_clouds.kubernetes.rules import (
@@ -40,8 +39,9 @@ from everspot_clouds.kubernetes.rules import (
 PATIENCE = timedelta(minutes=3)
 """Real time after which a pod without a node counts as refused, where nobody says that no node is added."""
 ABANDONED = timedelta(minutes=20)
-"""Real time after which a pod without a node is deleted by whichever scheduler describes it: its launch is settled by
-then (`STALE` of the scheduler's launcher)."""
+"""Real time for which a scheduler has to see a pod without a node before it deletes the pod: its launch is settled by
+then (`STALE` of the scheduler's launcher). It is measured on the scheduler's monotonic clock, because the API server's
+clock, which is in the pod's creation time, may differ."""
 REPEATS = 2
 """How often an ended pod is described by a scheduler before it is let go. The second time is for a tick that failed
 before it had recorded the end."""
@@ -187,9 +187,10 @@ class PodLauncher:
 class Tidying:
     """Lets pods go that are over: those whose end was described, and those that never got a node."""
 
-    def __init__(self, client: KubernetesClient) -> None:
-        self._client = client
+    def __init__(self, client: KubernetesClient, clock: Clock) -> None:
+        self._client, self._clock = client, clock
         self._described: dict[str, int] = {}
+        self._unplaced_since: dict[str, timedelta] = {}
 
     def tidy(self, pods: Sequence[Document]) -> None:
         """Let go of those of the described pods whose time has come."""
@@ -201,12 +202,14 @@ class Tidying:
             self._described[uid] = self._described.get(uid, 0) + 1
             if self._described[uid] > REPEATS:
                 self._withdraw(pod)
-        now = datetime.now(UTC)
-        for pod in pods:
-            unplaced = not pod["spec"].get("nodeName") and not is_ended(pod)
+        now = self._clock.monotonic()
+        unplaced = [pod for pod in pods if not pod["spec"].get("nodeName") and not is_ended(pod)]
+        since = self._unplaced_since
+        self._unplaced_since = {uid: since.get(uid, now) for uid in (pod["metadata"]["uid"] for pod in unplaced)}
+        for pod in unplaced:
+            meta = pod["metadata"]
             # A deleted pod without a node is over at once; only the finalizer holds it.
-            deleted = "deletionTimestamp" in pod["metadata"]
-            if unplaced and (deleted or now - moment(pod["metadata"]["creationTimestamp"]) > ABANDONED):
+            if "deletionTimestamp" in meta or now - self._unplaced_since[meta["uid"]] > ABANDONED:
                 self._withdraw(pod)
 
     def _withdraw(self, pod: Document) -> None:

@@ -43,7 +43,7 @@ class KubernetesCloud:
         types = builtin().with_types(manifest.instance_types).types
         gpus = {name: instance_type.gpus for name, instance_type in types.items()}
         self._launcher = capacity.PodLauncher(client, manifest.cluster, self._placements, gpus, clock)
-        self._tidying = None if reads else capacity.Tidying(client)
+        self._tidying = None if reads else capacity.Tidying(client, clock)
         self._evictions = None if reads else Evictions(client, manifest.cluster, clock).start()
 
     @classmethod

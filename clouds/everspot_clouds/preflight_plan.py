@@ -79,6 +79,7 @@ def _inside_plan(stack: str, settings: Mapping[str, Any], regions: Mapping[str, 
         problems.need(bool(settings.get(name)), name, "is missing")
     problems.raise_any(f"Stack {stack}")
     types, declared = choices(settings["capacity"])
+    nodes = settings.get("nodes", {})
     catalogue, names = load_catalogue().with_types(declared), [choice.name for choice in types]
     manifest = Manifest(
         cluster=cluster, cloud=str(settings["cloud"]), region=regions["aws"], control_url="", data_url="",
@@ -93,6 +94,10 @@ def _inside_plan(stack: str, settings: Mapping[str, Any], regions: Mapping[str, 
         namespace=str(settings.get("namespace") or cluster),
         context=str(settings.get("context") or ""),
         datasets_claim=str(settings.get("datasetsClaim") or ""),
+        zones=tuple(settings["capacity"]["elastic"].get("zones", ())),
+        node_role=str(nodes.get("role") or ""),
+        subnet_tags=dict(nodes.get("subnetTags") or {}),
+        security_group_tags=dict(nodes.get("securityGroupTags") or {}),
     )
 
 

@@ -293,6 +293,9 @@ def test_preflight_asks_both_clouds_and_names_what_has_the_clusters_names(deploy
     rows = verdicts(checks)
     for name in ("credentials", "service-linked roles", "quota", "kubernetes", "rights", "karpenter", "namespace"):
         assert rows[name] is Verdict.OK, name
+    for name in ("node role", "node subnets"):
+        assert rows[name] is Verdict.FAIL, name
+    assert rows["pass role"] is Verdict.SKIP  # there is no such EKS cluster
     deployer.api.create("/api/v1/namespaces", {"metadata": {"name": "everspot-dev"}})
     (check,) = (c for c in preflight.deployer_checks(plan, SystemClock()) if c.name == "namespace")
     assert (check.verdict, check.group) == (Verdict.FAIL, "user")

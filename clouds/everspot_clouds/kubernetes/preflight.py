@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from everspot_core.clock import Clock
 from everspot_core.cluster.checks import Check, Verdict
-from everspot_core.cluster.preflight import PreflightPlan
+from everspot_core.cluster.preflight import PreflightPlan, cap_checks
 
 from everspot_clouds.aws.checks import account_checks, client_missing
 from everspot_clouds.aws.checks import client as aws_client
 from everspot_clouds.aws.checks import guarded as aws_guarded
+from everspot_clouds.kubernetes.node_checks import network_checks, pass_role_checks, role_checks
 from everspot_clouds.kubernetes.requirements import claim_checks, guarded, requirement_checks, rights_check
 from everspot_clouds.kubernetes.rules import CLUSTER_LABEL, DECLARED, GKE, GKE_CONTEXT, GKE_VERSION
 
@@ -38,6 +39,7 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
     checks = account_checks(plan.manifest.region, plan.manifest, plan.catalogue, clock)
     if checks[0].verdict is not Verdict.OK:
         return checks
+    checks += cap_checks(plan)
     checks += aws_guarded("image", "user", lambda: _image(plan.image))
     eks = partial(aws_client, plan.manifest.region, "eks")
     client = open_client(None, plan.namespace, plan.context)
@@ -51,10 +53,25 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
         checks += aws_guarded("eks cluster", "user", lambda: _eks(eks(), plan, client))
         checks.append(rights_check(client, RIGHTS, "let an administrator bind you to cluster-admin, or run it for you"))
         checks += requirement_checks(client, gpus=any(kind.gpus for kind in plan.types))
+        checks += _nodes(plan, client)
         checks += guarded("user", "namespace", lambda: _taken_names(client, plan))
         return checks + guarded("user", "datasets claim", lambda: _claim(client, plan))
     finally:
         client.close()
+
+
+def _nodes(plan: PreflightPlan, client: "KubernetesClient") -> list[Check]:
+    """Check what Karpenter launches nodes with. The Kubernetes cluster is asked for Karpenter's own role."""
+    connect = partial(aws_client, plan.manifest.region)
+    checks = aws_guarded("node role", "user", lambda: role_checks(connect("iam"), plan))
+    checks += guarded(
+        "user",
+        "pass role",
+        lambda: aws_guarded(
+            "pass role", "user", lambda: pass_role_checks(connect("iam"), partial(connect, "eks"), plan, client)
+        ),
+    )
+    return checks + aws_guarded("node subnets", "user", lambda: network_checks(connect("ec2"), plan))
 
 
 def _version(client: "KubernetesClient") -> Check:

@@ -152,13 +152,18 @@ def _definitions(client: "KubernetesClient") -> list[Check]:
     return [Check("cluster", "karpenter", Verdict.OK, "its NodePools, NodeClaims and EC2NodeClasses are served in v1")]
 
 
-def _karpenter(client: "KubernetesClient") -> list[Check]:
+def find_karpenter(client: "KubernetesClient") -> "Document | None":
+    """Return the Deployment of Karpenter, as its chart labels it; None if there is none."""
     selector = {"labelSelector": "app.kubernetes.io/name=karpenter"}
     deployments = client.read("/apis/apps/v1/deployments", selector)["items"]
-    if not deployments:
+    return dict(deployments[0]) if deployments else None
+
+
+def _karpenter(client: "KubernetesClient") -> list[Check]:
+    deployment = find_karpenter(client)
+    if deployment is None:
         detail = "no Deployment is labelled app.kubernetes.io/name=karpenter, so its version and queue are not known"
         return [Check("cluster", "karpenter version", Verdict.SKIP, detail, "EKS Auto Mode has none; else see to both")]
-    deployment = deployments[0]
     return [_version(deployment), _queue(deployment)]
 
 

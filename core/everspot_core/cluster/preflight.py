@@ -4,7 +4,7 @@ The adapters of the clouds ask, and these functions turn the answers into checks
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from everspot_core.capacity.catalogue import Catalogue, InstanceType
 from everspot_core.capacity.gpus import IMAGE_BUILD, Families, unfit
@@ -38,6 +38,10 @@ class PreflightPlan:
         namespace: Its part of that cluster.
         context: The name under which the person's configuration has that cluster; empty for the usual one.
         datasets_claim: The claim of a volume with datasets that its instances mount; empty for none.
+        zones: The zones of its nodes in that cluster.
+        node_role: The role of these nodes.
+        subnet_tags: The tags by which the subnets of these nodes are found.
+        security_group_tags: The tags by which their security groups are found.
     """
 
     manifest: Manifest
@@ -54,6 +58,10 @@ class PreflightPlan:
     namespace: str = ""
     context: str = ""
     datasets_claim: str = ""
+    zones: tuple[str, ...] = ()
+    node_role: str = ""
+    subnet_tags: Mapping[str, str] = field(default_factory=dict)
+    security_group_tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def markets(self) -> tuple[Market, ...]:
@@ -79,6 +87,29 @@ class ImageFacts:
     name: str
     arch: str
     gib: int | None
+
+
+def cap_checks(plan: PreflightPlan) -> list[Check]:
+    """Return the check that the cap in USD per hour has room for one instance, at the catalogue's prices; none without
+    a cap, or if no price is known. A Spot price may fall below those that are known, so that is a warning."""
+    elastic, region = plan.manifest.elastic, plan.manifest.region or ""
+    if elastic is None or elastic.max_usd_per_hour is None or not elastic.max_instances:
+        return []
+    prices = list[tuple[float, str]]()
+    for kind in plan.types:
+        on_demand, spot = plan.catalogue.on_demand(kind.name, region), plan.catalogue.spot_range(kind.name, region)
+        if on_demand is not None and Market.ON_DEMAND in elastic.markets:
+            prices.append((on_demand.usd_per_hour, f"{kind.name} on-demand"))
+        if spot is not None and Market.SPOT in elastic.markets:
+            prices.append((spot[0].usd_per_hour, f"{kind.name} on Spot"))
+    if not prices:
+        return []
+    (usd, cheapest), cap = min(prices), f"maxUsdPerHour {elastic.max_usd_per_hour:g}"
+    if usd <= elastic.max_usd_per_hour:
+        return [Check("user", "cap", Verdict.OK, f"{cap} has room for {cheapest} at ${usd:.3f}")]
+    detail = f"{cap} is less than an hour of any type costs: the cheapest, {cheapest}, is ${usd:.3f}"
+    verdict = Verdict.WARN if Market.SPOT in elastic.markets else Verdict.FAIL
+    return [Check("user", "cap", verdict, detail, "raise capacity.elastic.maxUsdPerHour: nothing is launched under it")]
 
 
 def permission_checks(

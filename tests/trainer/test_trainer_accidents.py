@@ -1,9 +1,15 @@
-"""A job's losses and weights are bitwise identical under any faults of its processes and its storage."""
+"""A job's losses and weights are bitwise identical under any faults of its processes and its storage.
+
+The ordinary suite has 28 accidents, seven in each of four jobs: kills of ranks and of the writer, a notice, storage
+that fails or is slow, full disk and shared memory. The nightly tests have 1,008 more. Agents are killed in
+`tests/faults/test_faults_random_kills.py`.
+"""
 
 from pathlib import Path
 
 import pytest
 import torch
+from trainer_accidents import ACCIDENTS as KINDS
 from trainer_accidents import Story, run_with_accidents
 from trainer_post import read_losses
 from trainer_sharded import __file__ as SHARDED
@@ -11,7 +17,8 @@ from trainer_sharded import __file__ as SHARDED
 pytestmark = pytest.mark.torch
 
 ACCIDENTS = 7
-"""For each job."""
+"""For each job and seed."""
+NIGHTLY_SEEDS = range(2, 38)
 
 
 @pytest.fixture(scope="module", params=["one process", "large state", "two ranks", "shards"])
@@ -41,6 +48,7 @@ def check(story: Story, reference: Path) -> None:
 
     A writer may publish for half a second after its trainer was killed, so an attempt may resume from a later step.
     """
+    assert story.struck.total() == ACCIDENTS and story.struck.keys() == KINDS.keys(), story.struck
     expected = read_losses(Path(f"{reference}.0"))
     records = [Path(f"{root}/losses.0") for root in story.attempts]
     losses = read_losses(*(record for record in records if record.exists()))
@@ -59,7 +67,12 @@ def test_accidents_change_no_bit(kind: str, reference: Path, tmp_path: Path, see
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(2, 38))
+@pytest.mark.parametrize("seed", NIGHTLY_SEEDS)
 def test_a_thousand_accidents_change_no_bit(kind: str, reference: Path, tmp_path: Path, seed: int) -> None:
     story = run_with_accidents(tmp_path, seed, ACCIDENTS, **SETTINGS[kind])  # type: ignore[arg-type]
     check(story, reference)
+
+
+def test_the_suite_has_as_many_accidents_as_it_claims() -> None:
+    assert len(SETTINGS) * ACCIDENTS >= 25
+    assert len(SETTINGS) * ACCIDENTS * len(NIGHTLY_SEEDS) >= 1000

@@ -90,8 +90,15 @@ class Story:
 def run_with_accidents(
     folder: Path, seed: int, accidents: int, ranks: int = 1, script: Path = LOOP, **settings: object
 ) -> Story:
-    """Run the job to its end while `accidents` happen. The losses of attempt n are in `run-n/losses`."""
+    """Run the job to its end while `accidents` happen: each kind as often as any other, or once more. The losses of
+    attempt n are in `run-n/losses`."""
     dice, story = random.Random(seed), Story()
+    kinds = sorted(ACCIDENTS)
+    deck = kinds * (accidents // len(kinds)) + dice.sample(kinds, accidents % len(kinds))
+    gate = folder / "gate"
+    if deck:
+        gate.touch()
+        settings["GATE"] = gate
     for epoch in itertools.count(1):
         root = folder / f"run-{epoch}"
         post = Post(root=root, store_root=folder / "store", epoch=epoch, machine={"memory_dir": str(folder / "memory")})
@@ -100,10 +107,13 @@ def run_with_accidents(
         processes, meeting = _start(post, ranks, script, settings)
         attempt = Attempt(post, processes, dice, published or 0, meeting)
         try:
-            while attempt.running() and story.struck.total() < accidents:
-                kind = dice.choice(sorted(ACCIDENTS))
+            while attempt.running() and deck:
+                kind = dice.choice(deck)
                 if _wait_for_a_step(attempt) and ACCIDENTS[kind](attempt):
                     story.struck[kind] += 1
+                    deck.remove(kind)
+            if not deck:
+                gate.unlink(missing_ok=True)
             attempt.wait()
         finally:
             attempt.close()

@@ -38,6 +38,7 @@ class Settings:
     samples: int = 100
     ballast: int = 0
     """Bytes of a buffer of which each step changes some; a state as large as users' ones."""
+    gate: "Gate | None" = None
 
     @classmethod
     def from_environment(cls) -> "Settings":
@@ -53,7 +54,41 @@ class Settings:
             precision=os.environ.get("PRECISION", "fp16"),
             workers=number("WORKERS") or 0,
             ballast=number("BALLAST") or 0,
+            gate=Gate.from_environment(TOTAL),
         )
+
+
+class Gate:
+    """Keeps a loop from its end while a file exists: of the last 25 steps an attempt makes one, and after it one for
+    each request of the agent."""
+
+    LATE_STEPS = 25
+    STATUS_SECONDS = 0.6
+    """After it the trainer reports its step: it writes its status twice a second."""
+
+    def __init__(self, path: Path, total: int) -> None:
+        self._path, self._first_late = path, total - self.LATE_STEPS
+        self._passed = False
+        self._answered = 0
+
+    @classmethod
+    def from_environment(cls, total: int) -> "Gate | None":
+        return cls(Path(os.environ["GATE"]), total) if "GATE" in os.environ else None
+
+    def pass_step(self, step: int, rundir: RunDir) -> None:
+        if step < self._first_late:
+            return
+        if not self._passed:
+            self._passed = True
+            time.sleep(self.STATUS_SECONDS)
+            return
+        while self._path.exists():
+            request = rundir.read(CheckpointRequest)
+            number = request.seq if request is not None else 0
+            if number > self._answered or rundir.read(StopRequest) is not None:
+                self._answered = number
+                return
+            time.sleep(0.005)
 
 
 class Digits(torch.utils.data.Dataset):
@@ -121,6 +156,8 @@ def wish(settings: Settings, run: Run) -> None:
     rundir = RunDir.from_environment()
     if rundir is None or run.rank != 0:
         return
+    if settings.gate is not None:
+        settings.gate.pass_step(run.steps_done, rundir)
     if run.steps_done == settings.stop_at:
         rundir.write(StopRequest(reason=Reason.NOTICE))
     if run.steps_done == settings.suspend_at:

@@ -14,6 +14,7 @@ from everspot_train.rundir import RunDir, StopRequest
 from everspot_train.trainer import Run, resumable_loader
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from trainer_loop import Gate
 
 GLOBAL_BATCH = 12
 TOTAL = 30
@@ -75,6 +76,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rundir = RunDir.from_environment()
     stop_at = int(os.environ.get("STOP_AT", "0"))
+    gate = Gate.from_environment(TOTAL)
     record = Path(f"{os.environ['LOSSES']}.{os.environ.get('RANK', '0')}")
     with Run.open(seed=3, precision="fp32", clip_norm=1.0) as run:
         model = make_model()
@@ -96,6 +98,8 @@ def main() -> None:
                     file.write(f"{run.steps_done} {mean_over_ranks(loss).item().hex()} {numbers}\n")
                 if rundir is not None and run.rank == 0 and run.steps_done == stop_at:
                     rundir.write(StopRequest(reason=Reason.NOTICE))
+                if gate is not None and rundir is not None and run.rank == 0:
+                    gate.pass_step(run.steps_done, rundir)
         state = gather_shards(model.state_dict())
         averages = gather_shards(average.values) | {"of_rank": average.of_rank}
     torch.save(averages, f"{os.environ['LOSSES']}.average.{os.environ.get('RANK', '0')}")

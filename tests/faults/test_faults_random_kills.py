@@ -1,5 +1,9 @@
-"""Real programs with their frameworks' own checkpoints are struck at random moments, again and again. In the end they
-have computed what an undisturbed run computes, and no attempt began before the one that it followed."""
+"""Real programs under real agents are struck at random moments, again and again. In the end they have computed what an
+undisturbed run computes, and no attempt began before the one that it followed.
+
+The ordinary suite strikes ten times: the agent and the writer of the trainer library among them.
+`tests/trainer/test_trainer_accidents.py` strikes ranks, writers and storage.
+"""
 
 import os
 import random
@@ -34,6 +38,7 @@ class Attack:
         longest: real seconds of an attempt before it is struck, at most.
         dice: choose moments and kinds.
         processes: of the program. With several, one of them may be killed alone.
+        kinds: of strikes. None comes a second time before all others have come.
         strikes: how many there were of each kind.
         began: the step at which each attempt began.
         saved: the step that a stopped program has reported as saved.
@@ -45,9 +50,11 @@ class Attack:
     longest: float
     dice: random.Random
     processes: int = 1
+    kinds: tuple[str, ...] = KINDS
     strikes: Counter[str] = field(default_factory=Counter)
     began: list[int] = field(default_factory=list)
     saved: int | None = None
+    _deck: list[str] = field(default_factory=list)
     _number: int = 0
     _agent: Proc | None = None
 
@@ -142,13 +149,18 @@ class Attack:
             time.sleep(self.dice.choice([0, 0.05, 0.5]) * self.dice.random())
         if self._is_over():
             return
-        kind = self.dice.choice((*KINDS, "rank") if self.processes > 1 else KINDS)
+        self._deck = self._deck or list((*self.kinds, "rank") if self.processes > 1 else self.kinds)
+        kind = self._deck.pop(self.dice.randrange(len(self._deck)))
         self.strikes[kind] += 1
         match kind:
             case "program":
-                self._kill(self._program_processes())
+                self._kill(self._processes(b"endure.py"))
             case "rank":
-                self._kill(self.dice.sample(self._program_processes(), 1))
+                self._kill(self.dice.sample(self._processes(b"endure.py"), 1))
+            case "writer":
+                self._kill(self._processes(b"everspot_train.writer"))
+                self.cluster.stop(self.instance, Reason.DRILL)
+                self._note_saved()
             case "machine":
                 self.agent.end()
                 if not self._is_over():
@@ -177,14 +189,15 @@ class Attack:
         lines = [line for line in self.printed() if line.startswith(("began at ", "stopped at "))]
         self.saved = int(lines[-1].split()[2]) if lines and lines[-1].startswith("stopped at ") else None
 
-    def _program_processes(self) -> list[int]:
+    def _processes(self, words: bytes) -> list[int]:
+        """Return the processes of the present attempt whose command has these words."""
         pids = []
         for pid in self.agent.tree():
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:  # it has just ended
                 continue
-            if b"endure.py" in command:
+            if words in command:
                 pids.append(pid)
         return pids
 
@@ -224,10 +237,17 @@ def digest(lines: list[str]) -> str:
 
 
 def attack(
-    cluster: Cluster, framework: str, strikes: int, steps: int, longest: float, processes: int = 1, seed: int = 1
+    cluster: Cluster,
+    framework: str,
+    strikes: int,
+    steps: int,
+    longest: float,
+    processes: int = 1,
+    seed: int = 1,
+    kinds: tuple[str, ...] = KINDS,
 ) -> None:
     """Strike a program `strikes` times, and compare it with an undisturbed run."""
-    struck = Attack(cluster, framework, steps, longest, random.Random(f"{framework} {seed}"), processes)
+    struck = Attack(cluster, framework, steps, longest, random.Random(f"{framework} {seed}"), processes, kinds)
     calm = undisturbed(cluster.root / "undisturbed", struck.env, processes)
     struck.run(strikes)
     lines = struck.printed()
@@ -257,6 +277,24 @@ def test_after_random_kills_a_program_without_torch_has_computed_what_it_compute
 @pytest.mark.parametrize("framework", PLAIN)
 def test_after_many_random_kills(cluster: Cluster, framework: str) -> None:
     attack(cluster, framework, strikes=60, steps=6000, longest=3, seed=2)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(3600)
+def test_after_kills_of_agent_and_writer_the_trainer_library_has_computed_what_it_computes_undisturbed(
+    cluster: Cluster,
+) -> None:
+    attack(cluster, "everspot", strikes=2, steps=300, longest=1, seed=1, kinds=("agent", "writer"))
+
+
+@pytest.mark.nightly
+@pytest.mark.torch
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_after_random_kills_the_trainer_library_has_computed_what_it_computes_undisturbed(
+    cluster: Cluster, processes: int
+) -> None:
+    attack(cluster, "everspot", 21, 3000, 3, processes, seed=5, kinds=("writer", *KINDS))
 
 
 @pytest.mark.torch

@@ -278,6 +278,29 @@ def dcp() -> None:
     report_weights(parameter.detach().numpy() for parameter in net.parameters())
 
 
+def everspot() -> None:
+    """The trainer library, whose checkpoints a process of its own writes."""
+    import torch
+    from everspot_train.trainer import Run, RunStopped, resumable_loader
+
+    data = torch.utils.data.TensorDataset(torch.from_numpy(np.concatenate([batch(n) for n in range(16)])))
+    try:
+        with Run.open(seed=5, precision="fp32") as run:
+            net = run.prepare(torch_net())
+            optimizer = torch.optim.Adam(net.parameters(), 0.01)
+            run.track(model=net, optimizer=optimizer, loader=resumable_loader(data, 4, seed=1))
+            print(f"began at {run.restore() or 0}", flush=True)
+            for (x,) in run.batches(STEPS):
+                run.step((net(x) - 1).pow(2).mean())
+                report(run.steps_done, run.last_loss)
+                if run.steps_done % EVERY == 0:
+                    print("saves", flush=True)
+            report_weights(parameter.detach().numpy() for parameter in net.parameters())
+    except RunStopped:
+        print(f"stopped at {run.steps_done}", flush=True)
+        raise
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     globals()[os.environ["FRAMEWORK"]]()

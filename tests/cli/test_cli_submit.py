@@ -230,6 +230,7 @@ def test_a_job_with_an_image_is_refused_where_instances_make_no_containers(world
         assert answer.code == code, answer.err
         assert ("image: jobs of" in answer.err) is (allowed is False)
     assert "which may not make containers" in answer.err and "leave out image" in answer.err
+    assert "set jobImages: true in the stack's settings" in answer.err
 
 
 @pytest.mark.parametrize(

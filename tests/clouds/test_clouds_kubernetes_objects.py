@@ -1,6 +1,7 @@
 """The declared objects of a cluster before a real API server with Karpenter's own definitions, and what the pod of a
 job may do there."""
 
+import copy
 import json
 import sys
 import textwrap
@@ -47,16 +48,16 @@ def established(definition: dict[str, Any]) -> bool:
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
-def declared(namespace: str) -> list[dict[str, Any]]:
+def declared(namespace: str, *, job_images: bool = False) -> list[dict[str, Any]]:
     """All objects of a cluster, the namespace first."""
     place = documents.ObjectPlace("everspot-test", namespace, "us-east-1")
     smallest = builtin().types[TYPE]
-    pod = documents.build_pod(place, IMAGE, "{}", smallest)
+    pod = documents.build_pod(place, IMAGE, "{}", smallest, job_images=job_images)
     markets = [Market.SPOT, Market.ON_DEMAND]
     return [
         documents.build_namespace(place),
-        documents.build_node_class(place, NODES, {"Team": "ml"}),
-        documents.build_node_pool(place, [TYPE], [ZONE], markets, smallest.arch, 4),
+        documents.build_node_class(place, NODES, {"Team": "ml"}, job_images=job_images),
+        documents.build_node_pool(place, [TYPE], [ZONE], markets, smallest.arch, 4, job_images=job_images),
         *documents.build_accounts(place),
         *documents.build_rights(place),
         documents.build_network_policy(place),
@@ -89,11 +90,15 @@ def launched_pods(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [agent, scheduler]
 
 
-def test_an_api_server_takes_every_object_and_its_pods_are_confined(plane: ControlPlane) -> None:
-    api, objects = plane.admin(), declared("everspot-objects")
+@pytest.mark.parametrize("job_images", [False, True])
+def test_an_api_server_takes_every_object_and_its_pods_are_confined(plane: ControlPlane, job_images: bool) -> None:
+    name = f"everspot-objects-{job_images}".lower()
+    api, objects = plane.admin(), declared(name, job_images=job_images)
     for document in objects:
+        if document["kind"] in WITHOUT_NAMESPACE[1:]:
+            document["metadata"]["name"] += f"-{job_images}".lower()
         create(api, document)
-    path = "/api/v1/namespaces/everspot-objects/serviceaccounts"
+    path = f"/api/v1/namespaces/{name}/serviceaccounts"
     eventually(lambda: len(api.get(path)["items"]) == 3)  # with the usual one
     # The namespace demands the standard `restricted` of every pod.
     for pod in launched_pods(objects):
@@ -102,6 +107,30 @@ def test_an_api_server_takes_every_object_and_its_pods_are_confined(plane: Contr
         with pytest.raises(KubeApiError, match="violates PodSecurity") as refused:
             create(api, pod, dry=True)
         assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("level", ["restricted", "baseline"])
+def test_other_ways_to_a_container_in_a_pod_would_need_a_privileged_namespace(plane: ControlPlane, level: str) -> None:
+    """Given a pod of a user namespace, when it gets what a container of a job needs by a capability, or without a
+    filter of system calls, then both standards refuse it: a profile of the node is the only way within them."""
+    api, objects = plane.admin(), declared(f"everspot-{level}", job_images=True)
+    namespace = objects[0]
+    namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = level
+    create(api, namespace)
+    path = f"/api/v1/namespaces/everspot-{level}/serviceaccounts"
+    for account in objects:
+        if account["kind"] == "ServiceAccount":
+            create(api, account)
+    eventually(lambda: len(api.get(path)["items"]) == 3)
+    pod, _ = pods_of(objects)
+    pod["spec"]["hostUsers"] = False
+    assert create(api, pod, dry=True)["spec"]["hostUsers"] is False
+    capable, unfiltered = copy.deepcopy(pod), copy.deepcopy(pod)
+    capable["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] = ["SYS_ADMIN", "SYS_CHROOT"]
+    unfiltered["spec"]["securityContext"]["seccompProfile"] = {"type": "Unconfined"}
+    for other in (capable, unfiltered):
+        with pytest.raises(KubeApiError, match=f'violates PodSecurity \\\\?"{level}'):
+            create(api, other, dry=True)
 
 
 @pytest.mark.parametrize(

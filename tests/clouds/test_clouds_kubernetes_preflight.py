@@ -18,6 +18,7 @@ from everspot_clouds.kubernetes.requirements import (
     POD_IDENTITY,
     claim_checks,
     limit_checks,
+    profile_checks,
     pull_checks,
     requirement_checks,
 )
@@ -241,6 +242,20 @@ def test_an_image_that_no_node_can_pull_is_named() -> None:
     assert (check.verdict, check.detail) == (Verdict.FAIL, "a node cannot pull repo/everspot:1: not found")
     creating = [{"image": "i", "state": {"waiting": {"reason": "ContainerCreating"}}}, {"state": {"running": {}}}]
     assert pull_checks([{"status": {"containerStatuses": creating}}]) == []
+
+
+def test_a_node_without_the_profile_of_jobs_with_images_is_named() -> None:
+    message = (
+        'cannot load seccomp profile "/var/lib/kubelet/seccomp/everspot/1.json": open …: no such file or directory'
+    )
+    waiting = {"reason": "CreateContainerError", "message": message}
+    status = {"containerStatuses": [{"state": {"waiting": waiting}}]}
+    (check,) = profile_checks([{"status": {}}, {"spec": {"nodeName": "ip-10-0-0-1"}, "status": status}])
+    assert check.verdict is Verdict.FAIL
+    assert check.detail.startswith("ip-10-0-0-1 has no seccomp profile") and message in check.detail
+    assert "kubectl delete node ip-10-0-0-1" in check.fix
+    status["containerStatuses"] = [{"state": {"waiting": {"reason": "ContainerCreating"}}}]
+    assert profile_checks([{"status": status}]) == []
 
 
 def create_plan(text: str) -> PreflightPlan:

@@ -171,6 +171,45 @@ def test_agents_read_the_datasets_of_a_claim_and_cannot_change_them(pool: Callab
     assert others[0] == others[1], "neither rights nor network change"
 
 
+def test_jobs_with_images_add_one_profile_to_pods_and_to_their_nodes_and_nothing_else(pool: Callable[..., Any]) -> None:
+    """Given the setting, when the objects are compared, then agents have another profile, which only new nodes have;
+    without it nothing is different."""
+    plain, allowing = (objects(pool(**changed)) for changed in ({}, {"job_images": True}))
+    assert plain == objects(pool(job_images=False))
+    pods = [own["agents"]["template"]["spec"] for own in (plain, allowing)]
+    assert pods[0]["securityContext"].pop("seccompProfile") == {"type": "RuntimeDefault"}
+    profile = pods[1]["securityContext"].pop("seccompProfile")
+    assert profile.pop("type") == "Localhost"
+    label = pods[1]["nodeSelector"].pop("everspot/seccomp")
+    assert profile == {"localhostProfile": f"everspot/{label}.json"}
+    assert allowing["node-pool"]["spec"]["template"]["metadata"]["labels"].pop("everspot/seccomp") == label
+    user_data = allowing["node-class"]["spec"].pop("userData")
+    assert f"/var/lib/kubelet/seccomp/everspot/{label}.json" in user_data
+    assert len(user_data) < 12_000, "EC2 takes 16 KiB, with Karpenter's own part"
+    for pod in pods:
+        pod["containers"][0]["env"] = [v for v in pod["containers"][0]["env"] if v["name"] != "EVERSPOT_MANIFEST"]
+    assert pods[0] == pods[1], "no capability, no other user, no volume"
+    assert "capabilities" in json.dumps(pods[1]) and "SYS_ADMIN" not in json.dumps(allowing)
+    versioned = ("agents", "settings", "scheduler")
+    others = [{k: v for k, v in own.items() if k not in versioned} for own in (plain, allowing)]
+    assert others[0] == others[1], "neither rights nor network nor namespace change"
+    deployment = allowing["scheduler"]["spec"]["template"]["spec"]
+    assert deployment["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_jobs_may_have_images_where_the_setting_says_so(pool: Callable[..., Any]) -> None:
+    published = Manifest.read(pool(job_images=True).inputs(f"{NAME}-manifest")["content"])
+    assert published.job_images is True
+    assert published.generation != Manifest.read(pool().inputs(f"{NAME}-manifest")["content"]).generation
+
+
+def test_jobs_with_images_are_refused_on_bottlerocket() -> None:
+    nodes = {**pool_args()["nodes"], "ami_alias": "bottlerocket@v1.30.0"}
+    with pytest.raises(pulumi.InputPropertiesError, match=r"jobImages: .*on which a job makes no container"):
+        check_pool(NAME, pool_args(nodes=nodes, job_images=True))  # type: ignore[arg-type]
+    check_pool(NAME, pool_args(nodes=nodes, job_images=False))  # type: ignore[arg-type]
+
+
 def test_a_preview_says_what_an_hour_costs_and_which_quotas_are_too_small(
     declare: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,28 @@ c.bad(
 c.select("kubernetes-pods-confined", DEPLOYMENT)
 c.bad({"spec": template(hostPID=True)}, "spec.template.spec.hostPID", engine=False)
 
+
+def filtered(kind: Any, **container: Any) -> dict[str, Any]:
+    """A pod with a seccomp profile, perhaps with one of its container."""
+    profile = {"seccompProfile": {"type": kind}}
+    own = {"seccompProfile": {"type": container["own"]}} if container else {}
+    return template(securityContext=profile, containers=[{"securityContext": own}])
+
+
+c.select("kubernetes-pods-filtered", TEMPLATE)
+c.good(
+    filtered("RuntimeDefault"), filtered("RuntimeDefault", own="RuntimeDefault"), filtered(UNKNOWN), template(),
+    {"template": UNKNOWN}, engine=False,
+)  # fmt: skip
+c.bad(filtered("Localhost"), "template.spec.securityContext.seccompProfile.type", engine=False)
+c.bad(
+    filtered("RuntimeDefault", own="Unconfined"),
+    "template.spec.containers[0].securityContext.seccompProfile.type",
+    engine=False,
+)
+c.select("kubernetes-pods-filtered", DEPLOYMENT)
+c.bad({"spec": filtered("Unconfined")}, "spec.template.spec.securityContext.seccompProfile.type", engine=False)
+
 c.select("kubernetes-no-wildcard-rights", ROLE)
 c.good(
     {"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]},

@@ -13,6 +13,7 @@ from everspot_clouds.kubernetes.requirements import (
     guarded,
     limit_checks,
     missing_rights,
+    profile_checks,
     pull_checks,
     requirement_checks,
 )
@@ -58,6 +59,7 @@ def kubernetes_checks(manifest: Manifest | None, catalogue: Catalogue) -> list[C
         checks += guarded("user", "datasets claim", lambda: _claims(client, manifest))
         pods_selector = f"{CLUSTER_LABEL}={manifest.cluster}"
         checks += guarded("user", "image", lambda: pull_checks(client.pods(pods_selector)["items"]))
+        checks += guarded("cluster", "seccomp profile", lambda: profile_checks(client.pods(pods_selector)["items"]))
         limits = guarded("user", "namespace limits", lambda: limit_checks(client))
         checks += [check for check in limits if check.verdict is not Verdict.SKIP]  # most people may not see them
         checks += requirement_checks(client, gpus=gpus)

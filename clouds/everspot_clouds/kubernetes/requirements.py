@@ -95,6 +95,20 @@ def pull_checks(pods: Iterable["Document"]) -> list[Check]:
     return []
 
 
+def profile_checks(pods: Iterable["Document"]) -> list[Check]:
+    """Return a check of nodes without the seccomp profile of jobs with images (containerd, contrib/seccomp/seccomp.go,
+    LoadProfile); none if no pod tells."""
+    for pod in pods:
+        for container in pod.get("status", {}).get("containerStatuses", []):
+            message = container.get("state", {}).get("waiting", {}).get("message") or ""
+            if "seccomp profile" in message:
+                node = pod.get("spec", {}).get("nodeName", "a node")
+                detail = f"{node} has no seccomp profile for jobs with images, and starts no agent: {message}"
+                fix = f"kubectl delete node {node}; /var/log/cloud-init.log there says why its user data wrote none"
+                return [Check("cluster", "seccomp profile", Verdict.FAIL, detail, fix)]
+    return []
+
+
 def claim_checks(client: "KubernetesClient", name: str) -> list[Check]:
     """Return the check of a PersistentVolumeClaim with datasets: it exists, many nodes may mount it, and it has a
     volume."""

@@ -42,6 +42,12 @@ AGENT_TAINT = "everspot/agents"
 NODE_POOL_LABEL = "karpenter.sh/nodepool"
 """Label of a node: its NodePool (Karpenter, "Scheduling", well-known labels)."""
 
+SECCOMP_FOLDER = "/var/lib/kubelet/seccomp"
+"""Where a kubelet looks for the profiles of pods (Kubernetes, "Restrict a Container's Syscalls with seccomp")."""
+
+SECCOMP_LABEL = "everspot/seccomp"
+"""Label of nodes that have the profile of jobs with an image: its version."""
+
 SCHEDULER_VCPUS, SCHEDULER_MIB = 0.25, 512
 """What the scheduler's pod requests of the nodes that the Kubernetes cluster has."""
 

@@ -28,6 +28,7 @@ LACKS: Mapping[str, str] = {
     "eksCluster": _MACHINES,
     "context": _MACHINES,
     "datasetsClaim": _MACHINES,
+    "jobImages": "every instance runs jobs with images of their own",
     "namespace": _MACHINES,
     "nodes": _MACHINES,
     "image": "instances boot a machine's image here: imageId, imageParameter",

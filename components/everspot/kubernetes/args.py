@@ -135,6 +135,9 @@ class AwsKubernetesPoolArgs(TypedDict):
     shared_instances: NotRequired[bool]
     """Whether jobs that may share an instance (`resources.shared`) are put beside each other in one pod. Default:
     false."""
+    job_images: NotRequired[bool]
+    """Whether jobs may have an image of their own. Agents' pods then have a seccomp profile with which a job makes a
+    container, and nodes get it by their user data, which Bottlerocket cannot. Default: false."""
     job_role: NotRequired[bool]
     """Whether each job gets credentials that are limited to its own keys, by a role that agents assume for it. Default:
     true."""

@@ -89,6 +89,7 @@ def pool_problems(problems: Problems, name: str, args: AwsKubernetesPoolArgs) ->
     tagging.check_common(problems, name, args["tags"])
     _check_place(problems, name, args)
     _check_nodes(problems.at("nodes"), args["nodes"])
+    _check_job_images(problems, args)
     check_store(problems, store_args(name, args))
     arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
     arns.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
@@ -146,6 +147,14 @@ def _check_nodes(problems: Problems, nodes: AwsKubernetesNodesArgs) -> None:
         problems.need(bool(tags), key, "is empty: all in the account would be chosen")
     if "volume_gib" in nodes:
         problems.number(nodes["volume_gib"], "volumeGib", *_VOLUME_BOUNDS, whole=True)
+
+
+def _check_job_images(problems: Problems, args: AwsKubernetesPoolArgs) -> None:
+    """Add the mistake of nodes on which a job makes no container. Bottlerocket's kernel gives no user namespaces
+    (bottlerocket-os/bottlerocket, pull request 435), and its user data writes no files."""
+    bottlerocket = args["nodes"]["ami_alias"].startswith("bottlerocket@")
+    reason = "is true, and nodes.amiAlias is of Bottlerocket, on which a job makes no container: name al2023@…"
+    problems.need(not (args.get("job_images", False) and bottlerocket), "jobImages", reason)
 
 
 def _check_capacity(problems: Problems, args: AwsKubernetesCapacityArgs) -> None:

@@ -15,6 +15,8 @@ from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.capacity.market import Market
 from everspot_core.jobs.records import Role
 
+from everspot.kubernetes import seccomp
+
 Document = dict[str, Any]
 
 SCHEDULER, AGENT = "everspot-scheduler", "everspot-agent"
@@ -65,8 +67,11 @@ def build_namespace(place: ObjectPlace) -> Document:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.namespace, "labels": labels}}
 
 
-def build_node_class(place: ObjectPlace, nodes: Mapping[str, Any], tags: Mapping[str, str]) -> Document:
-    """Return the EC2NodeClass. `nodes`: `AwsKubernetesNodesArgs`; `tags`: of instances and volumes."""
+def build_node_class(
+    place: ObjectPlace, nodes: Mapping[str, Any], tags: Mapping[str, str], *, job_images: bool = False
+) -> Document:
+    """Return the EC2NodeClass. `nodes`: `AwsKubernetesNodesArgs`; `tags`: of instances and volumes; `job_images`:
+    whether jobs may have images of their own."""
     return {
         "apiVersion": "karpenter.k8s.aws/v1",
         "kind": "EC2NodeClass",
@@ -81,6 +86,7 @@ def build_node_class(place: ObjectPlace, nodes: Mapping[str, Any], tags: Mapping
             "metadataOptions": {"httpEndpoint": "enabled", "httpTokens": "required", "httpPutResponseHopLimit": 1},
             "blockDeviceMappings": build_volumes(nodes["ami_alias"], int(nodes["volume_gib"])),
             "tags": dict(tags),
+            **({"userData": seccomp.build_user_data()} if job_images else {}),
         },
     }
 
@@ -97,10 +103,18 @@ def build_volumes(alias: str, gib: int) -> list[Document]:
 
 
 def build_node_pool(
-    place: ObjectPlace, types: Sequence[str], zones: Sequence[str], markets: Sequence[Market], arch: str, max_nodes: int
+    place: ObjectPlace,
+    types: Sequence[str],
+    zones: Sequence[str],
+    markets: Sequence[Market],
+    arch: str,
+    max_nodes: int,
+    *,
+    job_images: bool = False,
 ) -> Document:
     """Return the NodePool. Only an empty node is ended: neither consolidation, nor age, nor a change of the node class
     ends one on which a job runs."""
+    labels = place.labels() | (_seccomp_label() if job_images else {})
     requirements = {
         boot_rules.TYPE_LABEL: sorted(types),
         boot_rules.ZONE_LABEL: sorted(zones),
@@ -115,7 +129,7 @@ def build_node_pool(
         "metadata": place.cluster_wide(),
         "spec": {
             "template": {
-                "metadata": {"labels": place.labels()},
+                "metadata": {"labels": labels},
                 "spec": {
                     "nodeClassRef": node_class,
                     "expireAfter": "Never",
@@ -217,10 +231,17 @@ def build_metrics_policy(place: ObjectPlace, namespaces: Sequence[str], port: in
 
 
 def build_pod(
-    place: ObjectPlace, image: str, manifest: Any, smallest: InstanceType, datasets_claim: str | None = None
+    place: ObjectPlace,
+    image: str,
+    manifest: Any,
+    smallest: InstanceType,
+    datasets_claim: str | None = None,
+    *,
+    job_images: bool = False,
 ) -> Document:
     """Return the pod of an agent as the PodTemplate has it. `manifest`: JSON, or a promise of it; `smallest`: of the
-    types; `datasets_claim`: a PersistentVolumeClaim with the users' own datasets."""
+    types; `datasets_claim`: a PersistentVolumeClaim with the users' own datasets; `job_images`: whether jobs may have
+    images of their own."""
     memory_mib = int(smallest.memory_gib * 1024 * SHARE_OF_NODE)
     spec = {
         "serviceAccountName": AGENT,
@@ -261,6 +282,8 @@ def build_pod(
     }
     if datasets_claim is not None:
         _mount_claim(spec, datasets_claim)
+    if job_images:
+        _allow_containers(spec)
     return {"metadata": {"labels": place.labels(Role.AGENT)}, "spec": spec}
 
 
@@ -274,6 +297,18 @@ def _mount_claim(spec: Document, claim: str) -> None:
     spec["volumes"].append({"name": "datasets", "persistentVolumeClaim": source})
     mount = {"name": "datasets", "mountPath": DATASETS, "readOnly": True}
     spec["containers"][0]["volumeMounts"].append(mount)
+
+
+def _allow_containers(spec: Document) -> None:
+    """Let jobs make containers. The pod is pending until there is a node that has the profile: a kubelet starts no
+    container whose profile it lacks."""
+    profile = {"type": "Localhost", "localhostProfile": seccomp.profile_name()}
+    spec["securityContext"]["seccompProfile"] = profile
+    spec["nodeSelector"] |= _seccomp_label()
+
+
+def _seccomp_label() -> dict[str, str]:
+    return {rules.SECCOMP_LABEL: seccomp.profile_version()}
 
 
 def build_pod_template(place: ObjectPlace, name: Any, pod: Document) -> Document:

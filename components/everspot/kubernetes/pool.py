@@ -32,6 +32,7 @@ from everspot.kubernetes import documents
 from everspot.kubernetes.args import AwsKubernetesPoolArgs, AwsKubernetesPrometheusArgs
 from everspot.kubernetes.checking import check_pool, choose_namespace, parse_capacity, store_args
 from everspot.kubernetes.offers import check_offers, print_hourly_cost
+from everspot.kubernetes.seccomp import profile_version
 from everspot.limits import IDLE_LIMIT, build_declared, build_manifest, with_idle_limit
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
@@ -74,6 +75,7 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         super().__init__(common.token("AwsKubernetesPool"), name, registered, opts)
         check_pool(name, args, zones_of=lambda: preview_queries.zones_now(self))
         self._name, self._args = name, args
+        self._job_images = args.get("job_images", False)
         self._child = pulumi.ResourceOptions(parent=self)
         self.cluster = pulumi.Output.from_input(name)
         region = zone_region(args["capacity"]["elastic"]["zones"][0])
@@ -187,13 +189,16 @@ class AwsKubernetesPool(pulumi.ComponentResource):
     def _node_class(self) -> pulumi.Resource:
         nodes = {"volume_gib": NODE_GIB, **self._args["nodes"]}
         tags = tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
-        return self._declare("node-class", documents.build_node_class(self._place, nodes, tags))
+        document = documents.build_node_class(self._place, nodes, tags, job_images=self._job_images)
+        return self._declare("node-class", document)
 
     def _node_pool(self) -> pulumi.Resource:
         capacity = self._args["capacity"]
         elastic, types = capacity["elastic"], [entry["type"] for entry in capacity["instance_types"]]
         arch, most = self._smallest().arch, int(elastic["max_instances"])
-        document = documents.build_node_pool(self._place, types, elastic["zones"], list_markets(elastic), arch, most)
+        document = documents.build_node_pool(
+            self._place, types, elastic["zones"], list_markets(elastic), arch, most, job_images=self._job_images
+        )
         return self._declare("node-pool", document)
 
     def _smallest(self) -> InstanceType:
@@ -211,7 +216,8 @@ class AwsKubernetesPool(pulumi.ComponentResource):
 
         def build(manifest: Any) -> documents.Document:
             claim = self._args.get("datasets_claim")
-            return documents.build_pod(self._place, self._args["image"], manifest, self._smallest(), claim)
+            image, smallest = self._args["image"], self._smallest()
+            return documents.build_pod(self._place, image, manifest, smallest, claim, job_images=self._job_images)
 
         return build(text), text.apply(lambda plain: documents.digest(build(plain)))
 
@@ -248,9 +254,7 @@ class AwsKubernetesPool(pulumi.ComponentResource):
                 "team": args["tags"].get("Team"),
                 "shared_instances": args.get("shared_instances", False),
                 "anomalies": build_thresholds(args.get("anomalies")),
-                # The pods' profile RuntimeDefault allows neither unshare nor mount without CAP_SYS_ADMIN (containerd,
-                # contrib/seccomp/seccomp_default.go), and a container of a job's image needs both.
-                "job_images": False,
+                "job_images": self._job_images,
             }
         return build_manifest(
             role,
@@ -258,13 +262,20 @@ class AwsKubernetesPool(pulumi.ComponentResource):
             cluster=self._name,
             limits=args.get("limits", {}),
             types=declared_types(entries),
-            machine={key: args[key] for key in ("image", "nodes", "datasets_claim") if key in args},
+            machine=self._machine(),
             facts={key: value for key, value in resolved.items() if key != "version"},
             notice=rules.GRACE,
             further_buckets=bool(args.get("read_bucket_arns")),
             metrics=build_metrics(args.get("prometheus")) if role is Role.SCHEDULER else None,
             **launched,
         )
+
+    def _machine(self) -> dict[str, Any]:
+        """Return what another generation of agents differs in."""
+        machine: dict[str, Any] = {
+            key: self._args[key] for key in ("image", "nodes", "datasets_claim") if key in self._args
+        }
+        return machine | ({"seccomp": profile_version()} if self._job_images else {})
 
     def _print_grace(self) -> None:
         """Say in a preview what fits into a notice."""

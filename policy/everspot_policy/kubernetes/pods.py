@@ -5,7 +5,7 @@ from typing import Any
 
 from everspot_core.validation.problems import Problem
 
-from everspot_policy.reading import inner, mapping, objects, texts, yes
+from everspot_policy.reading import inner, mapping, objects, text, texts, yes
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 PODS = (
@@ -14,6 +14,10 @@ PODS = (
 )  # fmt: skip
 RIGHTS = ("kubernetes:rbac.authorization.k8s.io/*:Role", "kubernetes:rbac.authorization.k8s.io/*:ClusterRole")
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
+_PROFILES = {
+    "Localhost": "is a profile of the node, which may allow more calls: with jobImages those of a job's container",
+    "Unconfined": "allows all system calls",
+}
 
 
 def _pod(subject: Subject) -> tuple[str, Mapping[str, Any]]:
@@ -48,6 +52,27 @@ def pods_confined(subject: Subject) -> Iterator[Problem]:
 
 
 @rule(
+    "kubernetes-pods-filtered",
+    Level.ADVISORY,
+    Severity.MEDIUM,
+    title="Pods make only the system calls of RuntimeDefault",
+    remedy="Set seccompProfile.type: RuntimeDefault; for agents take jobImages away.",
+    types=PODS,
+)
+def pods_filtered(subject: Subject) -> Iterator[Problem]:
+    """Find pods with a profile of their node, which may allow more, or with none."""
+    path, spec = _pod(subject)
+    places = [(path, spec)]
+    places += [
+        (f"{path}.{here}", each) for kind in ("containers", "initContainers") for here, each in objects(spec, kind)
+    ]
+    for place, settings in places:
+        profile = text(inner(settings, "securityContext", "seccompProfile").get("type"))
+        if profile in _PROFILES:
+            yield Problem(f"{place}.securityContext.seccompProfile.type", _PROFILES[profile])
+
+
+@rule(
     "kubernetes-no-wildcard-rights",
     Level.MANDATORY,
     Severity.HIGH,
@@ -65,4 +90,4 @@ def no_wildcard_rights(subject: Subject) -> Iterator[Problem]:
             yield Problem(f"{path}.resources", "has all secrets: resourceNames names some")
 
 
-RULES: tuple[Rule, ...] = (pods_confined, no_wildcard_rights)
+RULES: tuple[Rule, ...] = (pods_confined, pods_filtered, no_wildcard_rights)

@@ -151,8 +151,8 @@ def check_image(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
     problem = f"jobs of {name} run in the image of its pods, which may not make containers"
     raise CliError(
         f"{context.subject}: {name} runs no image of a job's own",
-        hint="leave out image: use requirements and setup, or build your packages into the cluster's own image (the "
-        "setting image)",
+        hint="set jobImages: true in the stack's settings and run pulumi up, or leave out image: use requirements and "
+        "setup, or build your packages into the cluster's own image (the setting image)",
         problems=[{"field": "image", "problem": problem}],
     )
 

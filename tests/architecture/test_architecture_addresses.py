@@ -22,7 +22,8 @@ DEPLOYED = [
 ]
 PAGE = ROOT / "cli/everspot_cli/ui/loopback.py"
 """The web UI is served on the loopback address only, which one of its files names."""
-LOCAL_ADDRESS = re.compile(r"127\.0\.0\.1|localhost|0\.0\.0\.0:|\[::1\]|/_market")
+LOCAL_ADDRESS = re.compile(r"127\.0\.0\.1|localhost(?!Profile)|0\.0\.0\.0:|\[::1\]|/_market")
+"""`localhostProfile` is a field of Kubernetes, a file of the node."""
 
 
 def tracked(*places: str) -> list[Path]:

@@ -122,7 +122,7 @@ def test_other_ways_to_a_container_in_a_pod_would_need_a_privileged_namespace(pl
         if account["kind"] == "ServiceAccount":
             create(api, account)
     eventually(lambda: len(api.get(path)["items"]) == 3)
-    pod, _ = pods_of(objects)
+    pod, _ = launched_pods(objects)
     pod["spec"]["hostUsers"] = False
     assert create(api, pod, dry=True)["spec"]["hostUsers"] is False
     capable, unfiltered = copy.deepcopy(pod), copy.deepcopy(pod)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -33,12 +33,18 @@ DOCUMENT_CACHE = "everspot/documents.db"
 
 @dataclass
 class Session:
-    """One run of the command. `json`: answer with JSON on standard output, and nothing else there."""
+    """One run of the command.
+
+    Attributes:
+        json: answer with JSON on standard output, and nothing else there.
+        silent_peers: peers that did not answer this command in time, which it does not ask again.
+    """
 
     store_option: str | None = None
     cluster_option: str | None = None
     stack: str | None = None
     json: bool = False
+    silent_peers: set[str] = field(default_factory=set)
 
     @cached_property
     def console(self) -> "PlainConsole":

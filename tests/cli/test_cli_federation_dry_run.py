@@ -1,8 +1,16 @@
 """What a dry run and a submission print about the peers that a job may visit."""
 
+import contextlib
+import socket
+import threading
+import time
+from datetime import timedelta
+
 import pytest
 from cli_peers import met, note, publish
+from everspot_cli import peers
 from everspot_core.cluster.manifest import FleetOffer
+from everspot_core.cluster.peers import Peer
 from everspot_core.jobs.records import Market
 from everspot_store import IdleState, PeerMarket
 
@@ -134,3 +142,75 @@ def test_all_data_counts_for_a_peer_that_this_user_cannot_read(world, peer, tmp_
     _, row = run("--json").json["clusters"]
     assert (row["sent_bytes"], row["present_bytes"]) == (1_000_000, None)
     assert "cannot be read, so all of it counts" in " ".join(run().out.split())
+
+
+@pytest.fixture
+def silent_endpoint(monkeypatch):
+    """An endpoint of S3 that accepts connections and says nothing. The fixture is the list of the requests' lines."""
+    requests, connections = [], []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connections.append(connection)
+                    requests.append(connection.recv(1000).decode().partition("\r\n")[0])
+
+        threading.Thread(target=accept, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*listener.getsockname()))
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        yield requests
+        listener.shutdown(socket.SHUT_RDWR)
+        for connection in connections:
+            connection.close()
+
+
+def silent_peers(world, *names):
+    bucket_urls = {name: f"s3://{name}-control?region=eu-west-1" for name in names}
+    own = [Peer(name=name, cloud="folder", control_url=url) for name, url in bucket_urls.items()]
+    world.store.write_manifest(world.store.manifest().model_copy(update={"federation": tuple(own)}))
+
+
+def test_a_dry_run_waits_once_for_all_peers_that_do_not_answer(world, silent_endpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "ANSWER_TIME", timedelta(seconds=2))
+    silent_peers(world, "near", "far", "there")
+    publish(world.store, 0.1)
+    run, began = dry_run(world, tmp_path, expected_duration="10h"), time.monotonic()
+    answer = run()
+    assert time.monotonic() - began < 10, "the first request to the first peer alone ends after 10 s"
+    words = " ".join(answer.out.split())
+    assert [f"{name}: it did not answer within 2 s" in words for name in ("near", "far", "there")] == [True] * 3
+    buckets = {bucket for request in silent_endpoint for bucket in ("near", "far", "there") if bucket in request}
+    assert buckets == {"near", "far", "there"}
+
+
+def test_a_peer_that_does_not_answer_keeps_the_prices_that_its_scheduler_noted(
+    world, peer, silent_endpoint, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(peers, "ANSWER_TIME", timedelta(seconds=2))
+    silent_peers(world, "there")
+    publish(peer, 0.02)
+    world.store.notes.peers.put("there", PeerMarket(fleet=peer.notes.fleet.read()))
+    note(world, "")
+    folder = tmp_path / "images"
+    folder.mkdir()
+    assert world.run("data", "put", str(images(folder, "a")), "images").code == 0
+    run = dry_run(world, tmp_path, expected_duration="10h", datasets="[images]")
+    _, row = run("--json").json["clusters"]
+    assert (row["problem"], row["usd_per_hour"]) == ("it did not answer within 2 s", 0.02)
+    assert (row["sent_bytes"], row["present_bytes"]) == (1_000_000, None)
+    assert silent_endpoint
+
+
+def test_a_job_that_no_type_can_hold_does_not_wait_again_for_a_peer_that_does_not_answer(
+    world, silent_endpoint, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(peers, "ANSWER_TIME", timedelta(seconds=2))
+    own = FleetOffer(types=["m6i.large"], markets=[Market.SPOT])
+    world.store.write_manifest(world.store.manifest().model_copy(update={"fleet": own}))
+    silent_peers(world, "once")
+    answer = dry_run(world, tmp_path, resources="{vcpus: 8}")()
+    assert answer.code != 0 and "can hold this job" in answer.err
+    assert len([request for request in silent_endpoint if "once" in request]) == 1

@@ -1,6 +1,7 @@
 """The cost of a job that may move in each cluster that it names, for a dry run."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,8 @@ from rich.text import Text
 from everspot_cli.commands.submit.job_data import JobData
 from everspot_cli.errors import CliError
 from everspot_cli.job_view import plain_view
-from everspot_cli.peers import peer_rows
-from everspot_cli.session import Session, run_in_parallel
+from everspot_cli.peers import ask_peers, describe_silence, own_sight, scheduler_sights
+from everspot_cli.session import Session
 from everspot_cli.tables import empty_table, relative_time
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def elsewhere(session: Session, submission: JobSubmission, data: JobData) -> lis
 
     The rows follow the pools that the schedulers have noted. The dollars are the schedulers' own estimate: for the
     whole job, with the changeover there, the expected spells of spot, and the transfer. A job that has not begun
-    sends no checkpoint, and of its data only what the peer lacks. A peer that this user cannot read counts as one
-    that has nothing.
+    sends no checkpoint, and of its data only what the peer lacks. A peer that this user cannot read, or that does not
+    answer in time, counts as one that has nothing.
 
     Raises:
         StoreError: if the cluster's own store failed.
@@ -45,20 +46,34 @@ def elsewhere(session: Session, submission: JobSubmission, data: JobData) -> lis
     peers = [peer for peer in session.manifest.federation if reachable(peer, spec.clouds, spec.clusters)]
     if not peers:
         return []
-    problems = {row["name"]: row["problem"] for row in peer_rows(session)}
+    sights = scheduler_sights(session)
     noted = {name: doc.value for name, doc in session.store.notes.peers.scan().items()}
     all_missing = Inputs(data_bytes=data.datasets_bytes)
     home = Peer(name=session.manifest.cluster, cloud=session.manifest.cloud, control_url=session.store_url)
     price = partial(_row, session, submission)
-    rows = [price(home, STAYING, lambda: _read_published(session.store), None)]
 
-    def price_peer(peer: Peer) -> dict[str, Any]:
-        inputs = _data_there(session, data, peer)
-        way = way_to(inputs or all_missing, peer)
-        row = price(peer, way, partial(_market, session, peer, noted.get(peer.name)), problems[peer.name])
-        return row | {"present_bytes": inputs.present_bytes if inputs is not None else None}
+    def read_peer(peer: Peer) -> _PeerAnswer:
+        sight = sights.get(peer.name) or own_sight(session, peer)
+        market, problem = _try_market(partial(_market, session, peer, noted.get(peer.name)))
+        return _PeerAnswer(market, sight.problem or problem, _data_there(session, data, peer))
 
-    return rows + run_in_parallel(*(partial(price_peer, peer) for peer in peers))
+    answers = ask_peers(session, peers, read_peer)
+    rows = [price(home, STAYING, *_try_market(partial(_read_published, session.store)))]
+    for peer in peers:
+        answer = answers.get(peer.name) or _PeerAnswer(noted.get(peer.name), describe_silence(), None)
+        way = way_to(answer.inputs or all_missing, peer)
+        present = answer.inputs.present_bytes if answer.inputs is not None else None
+        rows.append(price(peer, way, answer.market, answer.problem) | {"present_bytes": present})
+    return rows
+
+
+@dataclass(frozen=True)
+class _PeerAnswer:
+    """What was read of a peer. `inputs`: how much of the job's data it has; None: not known."""
+
+    market: PeerMarket | None
+    problem: str | None
+    inputs: Inputs | None
 
 
 def _data_there(session: Session, data: JobData, peer: Peer) -> Inputs | None:
@@ -71,14 +86,14 @@ def _data_there(session: Session, data: JobData, peer: Peer) -> Inputs | None:
 
 def able_peers(session: Session, submission: JobSubmission) -> list[str]:
     """Return the peers that the job may visit and that have an instance type which can hold it."""
-    spec, notes = submission.spec, session.store.notes.peers
+    spec = submission.spec
+    peers = [peer for peer in session.manifest.federation if reachable(peer, spec.clouds, spec.clusters)]
+    markets = {name: doc.value for name, doc in session.store.notes.peers.scan().items()}
+    unknown = [peer for peer in peers if peer.name not in markets]
+    answers = ask_peers(session, unknown, lambda peer: _try_market(partial(_market, session, peer, None)))
     able = []
-    for peer in (p for p in session.manifest.federation if reachable(p, spec.clouds, spec.clusters)):
-        doc = notes.get(peer.name)
-        try:
-            peer_market = _market(session, peer, doc.value if doc is not None else None)
-        except (StoreError, CliError):  # the peer's store cannot be read
-            continue
+    for peer in peers:
+        peer_market = markets.get(peer.name) or answers.get(peer.name, (None,))[0]
         if peer_market is None:
             continue
         types = builtin().with_types(peer_market.instance_types).types
@@ -88,6 +103,14 @@ def able_peers(session: Session, submission: JobSubmission) -> list[str]:
         if any(fits(spec.resources, Shape.from_machine(types[name])) for name in type_names & types.keys()):
             able.append(peer.name)
     return able
+
+
+def _try_market(read: Callable[[], PeerMarket | None]) -> tuple[PeerMarket | None, str | None]:
+    """Return what was read, and why it could not be."""
+    try:
+        return read(), None
+    except (StoreError, CliError) as error:
+        return None, str(error)
 
 
 def _market(session: Session, peer: Peer, noted: PeerMarket | None) -> PeerMarket | None:
@@ -106,14 +129,10 @@ def _row(
     submission: JobSubmission,
     peer: Peer,
     way: "MoveCost",
-    read: Callable[[], PeerMarket | None],
+    peer_market: PeerMarket | None,
     problem: str | None,
 ) -> dict[str, Any]:
     """Return the row of one cluster. A cluster that cannot be read has a problem, and no figures."""
-    try:
-        peer_market = read()
-    except (StoreError, CliError) as error:
-        return _figures(peer, way, problem or str(error), None, None)
     if peer_market is None:
         return _figures(peer, way, problem or "its scheduler has noted no pools yet", None, None)
     return _figures(

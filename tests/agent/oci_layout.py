@@ -67,11 +67,48 @@ def python_files() -> dict[str, Path]:
         for path in home.rglob("*")
         if path.is_file() and path.suffix in (".py", ".so") and not left_out & set(path.relative_to(home).parts)
     ]
-    modules = [path for path in files if path.suffix == ".so"]
-    listed = subprocess.run(["ldd", program, *modules], capture_output=True, text=True, check=False).stdout
-    libraries = {Path(path) for path in re.findall(r"(/\S+\.so\S*)(?= \(0x)", listed)}
-    by_name = {str(path).lstrip("/"): path for path in [*files, *libraries]}
-    return {**by_name, "usr/bin/python3": program, str(program).lstrip("/"): program}
+    libraries = loaded_libraries([program, *(path for path in files if path.suffix == ".so")])
+    by_name = {str(path).lstrip("/"): path for path in files}
+    return {**by_name, **libraries, "usr/bin/python3": program, str(program).lstrip("/"): program}
+
+
+def loaded_libraries(modules: Iterable[Path]) -> dict[str, Path]:
+    """The libraries of this machine that programs and modules load, by their paths without `/`."""
+    listed = subprocess.run(["ldd", *modules], capture_output=True, text=True, check=False).stdout
+    paths = {Path(path) for path in re.findall(r"(/\S+\.so\S*)(?= \(0x)", listed)}
+    return {str(path).lstrip("/"): path for path in paths}
+
+
+FIND_PACKAGES = """
+import json, os, pathlib, sys
+run_dir = os.environ.get("EVERSPOT_RUN_DIR")
+if run_dir:
+    context = json.loads(pathlib.Path(run_dir, "run.json").read_text())
+    sys.path.append(context["cache_dir"] + "/packages")
+"""
+
+
+def write_trainer_image(folder: Path, packages: Path) -> None:
+    """Write an image with this machine's Python and this checkout's trainer library.
+
+    The installed packages that it needs, torch among them, are not in the image, where they would take gigabytes: the
+    image's Python also looks for them in `packages` of the job's cache. `packages`: where they are on this machine, for
+    the libraries that they load.
+    """
+    root = Path(__file__).parents[2]
+    names = ("core/everspot_core", "store/everspot_store", "clouds/everspot_clouds", "training_image/everspot_train")
+    own = {
+        f"packages/{path.relative_to((root / name).parent)}": path
+        for name in names
+        for path in (root / name).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    compiled = ("torch", "numpy", "pydantic_core", "obstore", "xxhash", "yaml")
+    modules = [path for name in compiled for path in (packages / name).rglob("*.so*") if path.is_file()]
+    loaded = {name: path for name, path in loaded_libraries(modules).items() if packages not in path.parents}
+    finder = pack_layer([entry("packages/sitecustomize.py", FIND_PACKAGES.encode())])
+    layers = [pack_layer([], {**python_files(), **loaded}), pack_layer([], own), finder]
+    write_layout(folder, layers, ["PYTHONPATH=/packages"])
 
 
 def write_python_image(folder: Path) -> None:

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 HOURLY = 0.096
 """Dollars of an hour of i-base, an m6i.large on-demand."""
+START = 300
+"""Seconds until a run trains."""
 JOB: dict[str, Any] = {"name": "train", "recipe": "image-classification", "parameters": {"epochs": 9}}
 
 
@@ -27,7 +29,7 @@ def run_once(world: Any, job: str, seconds: float, epochs: int = 9) -> None:
     began = (world.clock.now() - world.store.launches.get("i-base").value.launched_at).total_seconds() + 10
     world.submit(job, began, **{**JOB, "parameters": {"epochs": epochs}})
     world.assign(job, "i-base", began)
-    world.start(job, began)
+    world.start(job, began + min(START, seconds / 2))
     world.to(began + seconds)
     world.emit(job, EventKind.FINISHED, step=5, metrics={})
     world.leave(job, began + seconds, Reason.FINISHED)
@@ -75,7 +77,7 @@ def test_with_past_runs_the_plan_is_by_their_median(world: Any, tmp_path: Path) 
     largest = answer["sweep"]["trials"]
     rungs = [largest + 1, (largest + 1) // 3, (largest + 1) // 9]
     start_usd = answer["start_usd"]
-    assert start_usd == pytest.approx(210 / 3600 * HOURLY, rel=1e-3)
+    assert start_usd == pytest.approx(START / 3600 * HOURLY, rel=1e-3)
     training_usd = answer["run_usd"] - start_usd
     beyond = sum(size * (start_usd + training_usd * n / 9) for size, n in zip(rungs, (1, 3, 9), strict=True))
     assert answer["expected_usd"] <= 4 < beyond, "one more trial would not leave the reserve"

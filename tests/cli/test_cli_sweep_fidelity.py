@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from everspot_core.experiments.fidelity import Fidelity, choose_promoted
 from everspot_core.experiments.sweep import SweepSpec
+from everspot_core.jobs import lease
 from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead
-from everspot_core.jobs.records import Reason
+from everspot_core.jobs.records import EventKind, Reason
 from hypothesis import given
 from hypothesis import strategies as st
 from sweep_helpers import SWEEP, Playground
@@ -170,6 +171,42 @@ def test_a_dry_run_states_what_each_rung_is_expected_to_cost_and_writes_nothing(
     unknown = play.world.run("sweep", str(path), "--dry-run", "--json").json
     assert (unknown["expected_on_demand_usd"], unknown["expected_spot_usd"]) == (None, None)
     assert unknown["assumptions"] == ["Without expected_duration in the job's file nobody knows what a trial costs."]
+
+
+def run_once(play: Playground, job: str, epochs: int, first_report: float, length: float) -> None:
+    """Run a job whose output reports its steps, 94 an epoch, at the end of each epoch."""
+    fields = {"name": "train", "recipe": "image-classification", "parameters": {"epochs": epochs}}
+    began = play.seconds = play.seconds + 10
+    play.world.submit(job, began, **fields)
+    play.world.assign(job, "i-base", began)
+    now, record = play.world.to(began + first_report), play.world.record(job)
+    play.world.save(lease.start(record, record.epoch, record.owner, now))
+    play.world.emit(job, EventKind.TRAINING, from_step=94, restored=False, by="agent")
+    play.world.to(began + length)
+    play.world.emit(job, EventKind.FINISHED, step=94 * epochs, metrics={})
+    play.world.leave(job, began + length, Reason.FINISHED)
+    play.seconds += round(length)
+
+
+def test_a_dry_run_is_by_past_runs_of_the_job_and_the_times_of_their_starts(play: Playground) -> None:
+    """Given runs that were first heard of after an epoch, when the cost is stated, then their starts count in full."""
+    play.world.offer("m6i.large")
+    (play.folder / "train.yaml").write_text("name: train\nrecipe: image-classification\nexpected_duration: 9h\n")
+    path = play.write(**RUNGS)
+    start, epoch = 600, 60
+    run_once(play, "train-full", 9, start + epoch, start + 9 * epoch)
+    answer = play.world.run("sweep", str(path), "--dry-run", "--json").json
+    assert (answer["past_runs"], answer["start_seconds"]) == (1, [start / 1.25, start * 1.25])
+    assert [row["hours_per_trial"] for row in answer["rungs"]] == pytest.approx([1 / 60, 3 / 60, 9 / 60], abs=1e-4)
+    for row, trials, epochs in zip(answer["rungs"], (9, 3, 1), (1, 3, 9), strict=True):
+        low, high = row["on_demand_usd"]
+        assert low < trials * (start + epochs * epoch) / 3600 * HOURLY < high
+    shown = " ".join(play.world.run("sweep", str(path), "--dry-run").out.split())
+    assert "A trial of full size takes as long as in 1 past run, on the cheapest type that fits." in shown
+    assert "Each trial pays for its start beside it: 480 to 750 s, a quarter less and more than measured." in shown
+    run_once(play, "train-small", 1, 900 + epoch, 900 + epoch)  # no step followed the first report
+    answer = play.world.run("sweep", str(path), "--dry-run", "--json").json
+    assert (answer["past_runs"], answer["start_seconds"]) == (2, [start / 1.25, 900 * 1.25])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from everspot_core.counting import counted
 from everspot_core.experiments.sweep import Direction, SweepRecord, SweepSpec, Value, trials_to_check
+from everspot_core.jobs.job import JobSpec
 from everspot_core.validation.problems import SHOWN_AT_MOST
 from rich.table import Table
 from rich.text import Text
@@ -19,8 +20,9 @@ from everspot_cli.commands.submit.deadline import warn
 from everspot_cli.errors import CliError
 from everspot_cli.requests import user
 from everspot_cli.session import Session
+from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.sweeping.reading import describe_values, read_sweep
-from everspot_cli.sweeping.rungs import describe_estimate, describe_rung, estimate_document, rung_rows
+from everspot_cli.sweeping.rungs import describe_estimate, describe_rung, estimate_document, find_length, rung_rows
 from everspot_cli.sweeping.runner import SweepRun, SweepStanding, Trial, build_trial_job
 from everspot_cli.tables import empty_table
 
@@ -52,7 +54,7 @@ def sweep(
     if not show:
         submission_context = _check_trials(session, spec, job)
         if dry_run:
-            _print_estimate(session, spec, submission_context)
+            _print_estimate(session, spec, read_spec(job, Overrides.read(None, (), ())), submission_context)
             return
     _begin_or_check(session, spec, file, begin=not show)
     sweep_run = SweepRun(session, spec, job)
@@ -71,9 +73,9 @@ def sweep(
         _print(session, spec, standing)
 
 
-def _print_estimate(session: Session, spec: SweepSpec, context: SubmissionContext) -> None:
-    start = read_experience(session).start()
-    document = estimate_document(spec, context.submission.spec.expected_duration, context.candidates, start)
+def _print_estimate(session: Session, spec: SweepSpec, file_job: JobSpec, context: SubmissionContext) -> None:
+    length = find_length(session, spec, file_job, context.submission.spec, read_experience(session).start())
+    document = estimate_document(spec, length, context.candidates)
     if session.json:
         session.answer(document)
     else:

@@ -5,6 +5,7 @@ Each figure has a comment that says where it comes from. What is an assumption i
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -12,10 +13,12 @@ from statistics import median
 from typing import Any
 
 import yaml
+from everspot_core.costs.attempts import attempts
 from everspot_core.counting import counted
 from everspot_core.experiments.fidelity import Fidelity
 from everspot_core.experiments.sweep import Direction, SweepSpec
 from everspot_core.experiments.sweep_plan import PARALLEL, RESERVE, SweepPlan, find_fidelity, is_same_size, plan_sweep
+from everspot_core.experiments.trial_length import measured_starts, median_length, time_run
 from everspot_core.jobs.candidates import Candidate
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.early_stop import StopMode, infer_mode
@@ -87,7 +90,10 @@ def measure_run(
         hours = [d.record.held_seconds / 3600 for d in past.values() if d.record is not None and d.record.held_seconds]
         source = f"measured: the median of {counted(len(costs), 'past run')} of {spec.name}"
         usd, span = median(costs), median(hours) if hours else None
-        start_usd = min(usd, usd / span * (start.expected / _HOUR)) if span else 0.0
+        timed = filter(None, (time_run(attempts(dossier.events), 1.0) for dossier in past.values()))
+        starts = measured_starts(timed)
+        until_training = median_length(starts) if starts else start.expected
+        start_usd = min(usd, usd / span * (until_training / _HOUR)) if span else 0.0
         return RunCost(
             usd=usd, range_usd=(min(costs), max(costs)), start_usd=start_usd, hours=span, source=source,
             runs=len(costs),
@@ -255,18 +261,29 @@ def _describe_type(candidate: Candidate) -> str:
     return f"{candidate.instance_type.name} in {candidate.region} ({', '.join(prices)} an hour)"
 
 
-def _past_runs(session: Session, spec: JobSpec, fidelity: Fidelity | None) -> dict[str, Dossier]:
-    """Return the successful runs of a job of this name, of full size, that were really run."""
+def find_past_runs(session: Session, names: Collection[str]) -> dict[str, Dossier]:
+    """Return the successful runs of the jobs of some names, archived ones included, that were really run.
+
+    Raises:
+        StoreError: if the store could not be asked.
+    """
     store = session.store
-    names = [name for name, document in store.jobs.scan().items() if document.value.spec.name == spec.name]
-    dossiers = read_dossiers(session, names)
-    dossiers |= {job: d for job, d in store.archive.scan().items() if d.submission.spec.name == spec.name}
-    size = fidelity.values[-1] if fidelity is not None else None
+    dossiers = read_dossiers(session, [job for job, doc in store.jobs.scan().items() if doc.value.spec.name in names])
+    dossiers |= {job: d for job, d in store.archive.scan().items() if d.submission.spec.name in names}
     return {
         job: dossier
         for job, dossier in dossiers.items()
         if dossier.record is not None
         and dossier.record.state is JobState.SUCCEEDED
         and dossier.record.reused_from is None
-        and (fidelity is None or is_same_size(list_fields(dossier.submission.spec).get(fidelity.field), size))
+    }
+
+
+def _past_runs(session: Session, spec: JobSpec, fidelity: Fidelity | None) -> dict[str, Dossier]:
+    """Return the successful runs of a job of this name, of full size."""
+    size = fidelity.values[-1] if fidelity is not None else None
+    return {
+        job: dossier
+        for job, dossier in find_past_runs(session, [spec.name]).items()
+        if fidelity is None or is_same_size(list_fields(dossier.submission.spec).get(fidelity.field), size)
     }

@@ -5,11 +5,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from everspot_core.costs.attempts import attempts
 from everspot_core.counting import counted
+from everspot_core.experiments.fidelity import Fidelity
 from everspot_core.experiments.sweep import SweepCost, SweepSpec, Value
+from everspot_core.experiments.sweep_plan import is_same_size
+from everspot_core.experiments.trial_length import TrialLength, estimate_length, time_run
 from everspot_core.jobs.candidates import Candidate
 from everspot_core.jobs.changeover import Changeover
+from everspot_core.jobs.job import JobSpec
 
+from everspot_cli.session import Session
+from everspot_cli.sweeping.planning import find_past_runs, list_fields
 from everspot_cli.tables import money
 
 
@@ -32,14 +39,47 @@ def describe_rung(row: dict[str, Any]) -> str:
 _HOUR = timedelta(hours=1)
 
 
+def find_length(
+    session: Session, spec: SweepSpec, file_job: JobSpec, trial: JobSpec, start: Changeover
+) -> TrialLength | None:
+    """Return the length of a trial: by past runs of the job and earlier trials of the sweep, or else by the trial's
+    `expected_duration`; None if neither is known.
+
+    Args:
+        file_job: of the job's file.
+        trial: of full size.
+        start: of a trial until it trains, by past changeovers of any jobs.
+    """
+    runs = []
+    for dossier in find_past_runs(session, [file_job.name, spec.name]).values():
+        share = _share_of_full_size(dossier.submission.spec, spec.fidelity)
+        if share is not None and not dossier.submission.warm_start:
+            runs.append(time_run(attempts(dossier.events), share))
+    measured = estimate_length([run for run in runs if run is not None], start)
+    if measured is None and trial.expected_duration is not None:
+        return TrialLength(work=(trial.expected_duration, trial.expected_duration), start=(start.expected, start.upper))
+    return measured
+
+
+def _share_of_full_size(job: JobSpec, fidelity: Fidelity | None) -> float | None:
+    """Return which part of a run of full size a job had to do; None if it is of no rung."""
+    if fidelity is None:
+        return 1.0
+    size = list_fields(job).get(fidelity.field)
+    value = next((value for value in fidelity.values if is_same_size(size, value)), None)
+    if value is None or fidelity.rung_shares() is None:
+        return None if value is None else 1.0
+    return float(value) / float(fidelity.values[-1])
+
+
 @dataclass(frozen=True, kw_only=True)
 class RungEstimate:
     """The expected cost of a rung, without boot, interruptions and retries.
 
     Attributes:
-        hours: one trial trains; None if nobody has said how long one of full size takes.
-        spot_usd: of all its trials: at the lowest spot price of the cheapest type with starts of the expected length,
-            and at the highest one with starts as long as they may be.
+        hours: one trial trains; None if nobody knows how long one of full size takes.
+        spot_usd: of all its trials: of the least length at the lowest spot price of the cheapest type, and of the
+            greatest length at the highest one.
         on_demand_usd: the same on-demand.
     """
 
@@ -51,15 +91,12 @@ class RungEstimate:
     on_demand_usd: tuple[float, float] | None
 
 
-def estimate_rungs(
-    spec: SweepSpec, length: timedelta | None, candidates: Sequence[Candidate], start: Changeover
-) -> list[RungEstimate]:
+def estimate_rungs(spec: SweepSpec, length: TrialLength | None, candidates: Sequence[Candidate]) -> list[RungEstimate]:
     """Return the expected cost of each rung; without a fidelity field of the only one.
 
     Args:
-        length: of a trial of full size.
+        length: of a trial.
         candidates: the types that a trial may run on. The cheapest counts.
-        start: of a trial, until it trains.
     """
     fidelity = spec.fidelity
     sizes = fidelity.rung_sizes(spec.trials) if fidelity is not None else [spec.trials]
@@ -68,44 +105,47 @@ def estimate_rungs(
     listed = min((c.on_demand.usd_per_hour for c in candidates if c.on_demand is not None), default=None)
     estimates = []
     for rung, (size, share) in enumerate(zip(sizes, shares, strict=True)):
-        hours = share * length.total_seconds() / 3600 if length is not None else None
-        low, high = ((size * (hours + x / _HOUR)) if hours is not None else None for x in start)
+        hours = [size * (each / _HOUR) for each in length.of_share(share)] if length is not None else None
         estimates.append(
             RungEstimate(
                 rung=rung,
                 value=fidelity.values[rung] if fidelity is not None else None,
                 trials=size,
-                hours=hours,
-                spot_usd=(low * spot[0].usd_per_hour, high * spot[1].usd_per_hour) if low and high and spot else None,
-                on_demand_usd=(low * listed, high * listed) if low and high and listed is not None else None,
+                hours=share * (length.typical_work / _HOUR) if length is not None else None,
+                spot_usd=(hours[0] * spot[0].usd_per_hour, hours[1] * spot[1].usd_per_hour) if hours and spot else None,
+                on_demand_usd=(hours[0] * listed, hours[1] * listed) if hours and listed is not None else None,
             )
         )
     return estimates
 
 
-def describe_assumptions(spec: SweepSpec, length: timedelta | None, start: Changeover) -> list[str]:
+def describe_assumptions(spec: SweepSpec, length: TrialLength | None) -> list[str]:
     """Return what the expected cost assumes, a sentence each."""
     if length is None:
         return ["Without expected_duration in the job's file nobody knows what a trial costs."]
-    sentences = ["A trial of full size takes the job's expected_duration, on the cheapest type that fits."]
+    least, most = (round(x.total_seconds()) for x in length.start)
+    if length.runs:
+        runs = counted(length.runs, "past run")
+        sentences = [f"A trial of full size takes as long as in {runs}, on the cheapest type that fits."]
+        start = f"Each trial pays for its start beside it: {least} to {most} s, a quarter less and more than measured."
+    else:
+        sentences = ["A trial of full size takes the job's expected_duration, on the cheapest type that fits."]
+        start = f"Each trial pays for its start beside it: {least} s, {most} s at most, by past changeovers."
     if spec.fidelity is not None and spec.fidelity.rung_shares() is None:
         sentences.append(f"The values of {spec.fidelity.field} are no ascending numbers: all rungs count in full.")
     elif spec.fidelity is not None:
         sentences.append(f"The time of a trial is proportional to {spec.fidelity.field}.")
-    expected, upper = (round(x.total_seconds()) for x in start)
-    sentences.append(f"Each trial pays for its start beside it: {expected} s, {upper} s at most, by past changeovers.")
-    return [*sentences, "Boot, idling, interruptions, retries and trials that end early are not counted."]
+    return [*sentences, start, "Boot, idling, interruptions, retries and trials that end early are not counted."]
 
 
-def estimate_document(
-    spec: SweepSpec, length: timedelta | None, candidates: Sequence[Candidate], start: Changeover
-) -> dict[str, Any]:
+def estimate_document(spec: SweepSpec, length: TrialLength | None, candidates: Sequence[Candidate]) -> dict[str, Any]:
     """Return the expected cost of a sweep, for programs."""
-    rungs = estimate_rungs(spec, length, candidates, start)
+    rungs = estimate_rungs(spec, length, candidates)
     return {
         "sweep": spec.name,
         "trials": sum(rung.trials for rung in rungs),
-        "start_seconds": [round(x.total_seconds(), 1) for x in start],
+        "start_seconds": [round(x.total_seconds(), 1) for x in length.start] if length is not None else None,
+        "past_runs": length.runs if length is not None else 0,
         "expected_spot_usd": _sum_ranges([rung.spot_usd for rung in rungs]),
         "expected_on_demand_usd": _sum_ranges([rung.on_demand_usd for rung in rungs]),
         "budget_usd": spec.budget.dollars,
@@ -120,7 +160,7 @@ def estimate_document(
             }
             for rung in rungs
         ],
-        "assumptions": describe_assumptions(spec, length, start),
+        "assumptions": describe_assumptions(spec, length),
     }
 
 

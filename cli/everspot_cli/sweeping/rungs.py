@@ -57,7 +57,8 @@ def find_length(
             runs.append(time_run(attempts(dossier.events), share))
     measured = estimate_length([run for run in runs if run is not None], start)
     if measured is None and trial.expected_duration is not None:
-        return TrialLength(work=(trial.expected_duration, trial.expected_duration), start=(start.expected, start.upper))
+        work = trial.expected_duration
+        return TrialLength(work=(work, work), start=(start.expected, start.upper), typical_work=work)
     return measured
 
 
@@ -126,8 +127,8 @@ def describe_assumptions(spec: SweepSpec, length: TrialLength | None) -> list[st
     least, most = (round(x.total_seconds()) for x in length.start)
     if length.runs:
         runs = counted(length.runs, "past run")
-        sentences = [f"A trial of full size takes as long as in {runs}, on the cheapest type that fits."]
-        start = f"Each trial pays for its start beside it: {least} to {most} s, a quarter less and more than measured."
+        sentences = [f"A trial of full size takes as long as in {runs}, a quarter more or less, on the cheapest type."]
+        start = f"Each trial pays for its start beside it: {least} to {most} s, by those measured."
     else:
         sentences = ["A trial of full size takes the job's expected_duration, on the cheapest type that fits."]
         start = f"Each trial pays for its start beside it: {least} s, {most} s at most, by past changeovers."

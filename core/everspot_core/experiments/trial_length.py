@@ -8,6 +8,10 @@ from statistics import median
 from everspot_core.costs.attempts import Attempt
 from everspot_core.jobs.changeover import MARGIN, Changeover
 
+WARM = 2
+"""How many times as fast as a measured start the next one may be, where the instance has the data already. An
+assumption."""
+
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
@@ -31,17 +35,14 @@ class TrialLength:
     Attributes:
         work: of full size, without its start.
         start: until it trains, which a trial of any size has in full.
+        typical_work: the median of full size.
         runs: past runs that were measured; 0: `work` is the job's `expected_duration`.
     """
 
     work: tuple[timedelta, timedelta]
     start: tuple[timedelta, timedelta]
+    typical_work: timedelta
     runs: int = 0
-
-    @property
-    def typical_work(self) -> timedelta:
-        """The middle of the range of `work`."""
-        return (self.work[0] + self.work[1]) / 2
 
     def of_share(self, share: float) -> tuple[timedelta, timedelta]:
         """Return the length of a trial that does this share of the work, with its start."""
@@ -84,8 +85,8 @@ def median_length(lengths: Iterable[timedelta]) -> timedelta:
 def estimate_length(runs: Sequence[PastRun], believed_start: Changeover) -> TrialLength | None:
     """Return the length of a trial by past runs; None without any.
 
-    The largest runs tell how long the work takes, and all of them how long a start takes. The next start may be shorter
-    or longer than those measured by the factor MARGIN.
+    The largest runs tell how long the work takes, and all of them how long a start takes. The next run may be faster or
+    slower than those measured by the factor MARGIN, and its start shorter by the factor WARM.
 
     Args:
         believed_start: of a run whose start is not known.
@@ -102,7 +103,8 @@ def estimate_length(runs: Sequence[PastRun], believed_start: Changeover) -> Tria
     small = [run for run in runs if run.start is None and run.share < full]
     starts = [*known_starts, *(max(timedelta(0), run.length - run.share * median_length(works)) for run in small)]
     return TrialLength(
-        work=(min(works), max(works)),
-        start=(min(starts) / MARGIN, max(starts) * MARGIN) if starts else (believed / MARGIN, believed_start.upper),
+        work=(min(works) / MARGIN, max(works) * MARGIN),
+        start=(min(starts) / WARM, max(starts) * MARGIN) if starts else (believed / WARM, believed_start.upper),
+        typical_work=median_length(works),
         runs=len(runs),
     )

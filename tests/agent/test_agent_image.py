@@ -19,7 +19,7 @@ from everspot_train.prepare.enter import Container
 from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.image import lay_image
 from everspot_train.worker import ERROR_FILE_VARIABLE
-from oci_layout import entry, pack_layer, write_layout, write_python_image
+from oci_layout import Entry, entry, pack_layer, python_files, write_layout, write_python_image
 
 CLOCK = SystemClock()
 PROGRAM = Path(__file__).parent / "programs" / "container" / "main.py"
@@ -69,6 +69,28 @@ def test_a_job_in_an_image_is_interrupted_and_goes_on_elsewhere(cluster: Cluster
     assert not {"boot", "home", "mnt"} & set(first["root"])
     (tree,) = [path for path in (agent.home / "cache" / "images").iterdir() if path.is_dir()]
     assert (tree / "marker").read_text() == "of the image"
+
+
+SHOW_CERTIFICATES = """
+import json, pathlib
+folder = pathlib.Path("/etc/ssl/certs")
+print(json.dumps({path.name: path.read_bytes().decode() for path in folder.iterdir()}))
+"""
+OWN_CERTIFICATES = entry("etc/ssl/certs/ca-certificates.crt", b"of the image")
+
+
+@pytest.mark.parametrize("entries", [(), (OWN_CERTIFICATES,)])
+def test_an_image_without_certificates_has_those_of_the_machine(
+    cluster: Cluster, tmp_path: Path, entries: tuple[Entry, ...]
+) -> None:
+    write_layout(tmp_path / "layout", [pack_layer(entries, python_files())])
+    submit(cluster, tmp_path / "layout", tmp_path / "code", SHOW_CERTIFICATES)
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1")
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
+    machine = Path("/etc/ssl/certs/ca-certificates.crt").read_text()
+    expected = "of the image" if entries else machine
+    assert printed_documents(cluster) == [{"ca-certificates.crt": expected}]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from everspot_train.masking import NAMES_VARIABLE, masked, secret_forms
 from everspot_train.prepare.data import lay_datasets
 from everspot_train.prepare.enter import Container
 from everspot_train.prepare.errors import NotReady
-from everspot_train.prepare.image import MACHINE_FILES, lay_image
+from everspot_train.prepare.image import lay_image
 from everspot_train.prepare.inputs import lay_inputs
 from everspot_train.prepare.packages import lay_packages
 from everspot_train.prepare.scrub import run_scrubbed
@@ -82,7 +82,7 @@ def contain(context: RunContext, command: list[str], run_dir: Path, data_folder:
         root=str(image.root),
         folders=folders,
         temporary=temporary,
-        files=[f"/{name}" for name in MACHINE_FILES],
+        files=[f"/{name}" for name in image.machine_files],
         directory=str(directory),
         environment=image.environment,
         own_variables=list(spec.env),

@@ -31,6 +31,14 @@ MOUNT_POINTS = ("proc", "sys", "dev", "tmp")
 """Folders of the tree that the container shows from the machine."""
 MACHINE_FILES = ("etc/resolv.conf", "etc/hosts")
 """Files of the machine that the container shows."""
+CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
+"""The machine's certificates of authorities, which the container shows if its image has none: without any, no client of
+a store can be made."""
+CERTIFICATE_PLACES = (
+    CERTIFICATES, "etc/ssl/cert.pem", "etc/ssl/ca-bundle.pem", "etc/pki/tls/certs/ca-bundle.crt",
+    "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+)  # fmt: skip
+"""Where distributions of Linux keep them (openssl-probe 0.1)."""
 MOST_TREES = 3
 """The most unpacked images on a machine. The least recently used ones are removed."""
 _MOST_DOCUMENT = 4 << 20  # the most bytes of a manifest or a configuration that registries accept
@@ -56,6 +64,13 @@ class UnpackedImage:
     def root(self) -> Path:
         """The root of its tree."""
         return self.tree.path
+
+    @property
+    def machine_files(self) -> list[str]:
+        """The files of the machine that its container shows."""
+        certificates = self.root / CERTIFICATES
+        is_mount_point = not certificates.is_symlink() and certificates.is_file() and not certificates.stat().st_size
+        return [*MACHINE_FILES, *([CERTIFICATES] if is_mount_point else [])]
 
 
 def lay_image(layout: Path, trees: Path, clock: Clock) -> UnpackedImage:
@@ -220,7 +235,8 @@ class LayerUnpacker:
             if path.is_symlink() or not path.is_dir():
                 _remove(path)
                 path.mkdir()
-        for name in MACHINE_FILES:
+        has_certificates = any(os.path.lexists(self._root / name) for name in CERTIFICATE_PLACES)
+        for name in (*MACHINE_FILES, *(() if has_certificates else (CERTIFICATES,))):
             path = self._root / name
             if path.parent.is_symlink() or not path.parent.is_dir():
                 _remove(path.parent)

@@ -140,6 +140,11 @@ class Rig:
             aws_secret_access_key="test",
         )
 
+    def add_service_roles(self) -> None:
+        """Make the roles of EC2 Fleet and Spot, which a cluster needs of the account stack."""
+        for service in ("ec2fleet", "spot"):
+            self.client("iam").create_service_linked_role(AWSServiceName=f"{service}.amazonaws.com")
+
     def market(self, action: str, **fields: Any) -> None:
         """Do something to the local cloud's market, by its own door."""
         url = f"{self.env['AWS_ENDPOINT_URL']}/_market/{action}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from engine_federation import PEERS, check_federation, endpoints, peer_roles, ways_out
-from everspot_clouds.aws.endpoints import JOBS_NAT_COST, NAT_COST
+from everspot_clouds.aws.endpoints import NAT_COST
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -172,17 +172,21 @@ def test_numbers_and_the_idle_limit_reach_cluster_json_and_the_elastic_template_
     rig.up("local", "--expect-no-changes")
 
 
-def test_elastic_capacity_goes_without_a_trace_and_a_limit_reaches_the_scheduler_by_itself(rig: Any) -> None:
+def test_elastic_capacity_goes_without_a_trace_while_types_tags_and_a_limit_change_in_place(rig: Any) -> None:
     ids, before, agents = fleet_ids(rig), scheduler(rig), set(rig.agents())
     rig.settings("capacity.elastic", None)
     rig.settings("monitoring", None)
     rig.settings("federation", PEERS[1:])
     rig.settings("limits.stopMargin", "9s")
+    rig.settings("capacity.instanceTypes", [*rig.declared()["capacity"]["instanceTypes"], "c7i.xlarge"])
+    rig.settings("tags.Team", "vision")
+    rig.settings("tags.Note", "goes")
     sized(rig, target=8, base=8, percentage=0)
     changes = rig.up().changes
     assert {name: kind for name, kind in changes.items() if name in ELASTIC} == dict.fromkeys(ELASTIC, "delete")
     assert changes["everspot-local-scheduler-group"] == changes["everspot-local-scheduler-template"] == "update"
-    assert "everspot-local-network-endpoint-sts" not in changes  # jobs' credentials come by it, with or without peers
+    # Jobs' credentials come by it, with or without peers: it gets the tags and stays.
+    assert changes["everspot-local-network-endpoint-sts"] == "update"
     assert changes[SPOT] == changes[ON_DEMAND] == changes["everspot-local-manifest"] == "update"
     assert set(changes.values()) <= {"update", "delete"}
     assert fleet_ids(rig) == ids
@@ -192,7 +196,8 @@ def test_elastic_capacity_goes_without_a_trace_and_a_limit_reaches_the_scheduler
     # A peer that is near is reached by STS's endpoint: the way out is gone, and what it cost.
     assert ways_out(rig) == [] and len(peer_roles(rig)) == len(cluster_json(rig)["federation"]) == 1
     assert "com.amazonaws.eu-west-1.sts" in endpoints(rig)
-    rig.wait(lambda: scheduler(rig) != before and "," not in scheduler(rig))
+    check_types_and_tags(rig)
+    rig.wait(lambda: scheduler(rig) != before and "," not in scheduler(rig))  # the limit reaches it by itself
     rig.wait(lambda: len(rig.agents()) >= 8 + 4)
     assert run_still(rig, agents)
 
@@ -225,44 +230,39 @@ def scheduler(rig: Any) -> str:
     return ",".join(sorted(instance["InstanceId"] for instance in group["Instances"]))
 
 
-def test_types_and_tags_change_in_place(rig: Any) -> None:
-    ids, agents = fleet_ids(rig), set(rig.agents())
-    rig.settings("capacity.instanceTypes", [*rig.declared()["capacity"]["instanceTypes"], "c7i.xlarge"])
-    rig.settings("tags.Team", "vision")
-    rig.settings("tags.Note", "goes")
-    sized(rig, target=6, base=0, percentage=0)
-    changes = rig.up().changes
-    assert (changes[SPOT], changes[ON_DEMAND]) == ("update", "update") and set(changes.values()) == {"update"}
-    assert fleet_ids(rig) == ids
-    assert (rig.total("onDemand"), rig.total("spot")) == (0, 6)
+def check_types_and_tags(rig: Any) -> None:
+    """What the fleet may launch, and what the fleet and the network are tagged with."""
     fleet = rig.fleet()
     assert "c7i.xlarge" in {o["InstanceType"] for o in fleet["LaunchTemplateConfigs"][0]["Overrides"]}
     assert {t["Key"]: t["Value"] for t in fleet["Tags"]}["Team"] == "vision"
     vpc = rig.client("ec2").describe_vpcs(VpcIds=[rig.outputs["vpcId"]])["Vpcs"][0]
     assert {t["Key"]: t["Value"] for t in vpc["Tags"]}["Team"] == "vision"
-    # EC2 has launched what each size added.
-    rig.wait(lambda: len(rig.agents()) >= 8 + 6)
-    assert run_still(rig, agents)
 
 
-def test_a_tag_that_was_taken_out_is_gone_from_everything_and_then_nothing_changes(rig: Any) -> None:
+# What is declared for jobs' way to the internet.
+NAT = {f"everspot-local-network-{end}" for end in (
+    "internet", "outside", "outside-routes", "nat", "to-nat", "scheduler", "out-peers", "out-internet",
+)}  # fmt: skip
+
+
+def test_a_tag_goes_from_everything_and_nat_leads_to_the_internet_and_then_nothing_changes(rig: Any) -> None:
+    ids, agents = fleet_ids(rig), set(rig.agents())
     rig.settings("tags.Note", None)
-    assert set(rig.up().changes.values()) == {"update"}
+    rig.settings("nat", True)
+    sized(rig, target=6, base=0, percentage=0)
+    changes = rig.up().changes
+    assert (changes[SPOT], changes[ON_DEMAND]) == ("update", "update") and fleet_ids(rig) == ids
+    assert (rig.total("onDemand"), rig.total("spot")) == (0, 6)
+    changes.pop("everspot-local-network-endpoint-sts", None)  # a federation's goes: the gateway is a way there, too
+    assert {name for name, kind in changes.items() if kind == "create"} == NAT
+    assert {kind for name, kind in changes.items() if name not in NAT} == {"update"}
     rig.pulumi("preview", "--refresh", "--expect-no-changes", "--color=never", stack="local")
+    check_internet(rig, cluster_json(rig))
     tagged = rig.client("ec2").describe_tags(Filters=[{"Name": "key", "Values": ["Note"]}])["Tags"]
     launched = ("instance", "volume", "network-interface")  # which keep the tags that they were launched with
     assert [tag for tag in tagged if tag["ResourceType"] not in launched] == []
-
-
-def test_jobs_reach_the_internet_where_nat_says_so_and_not_a_machine_is_replaced(rig: Any) -> None:
-    agents = set(rig.agents())
-    rig.settings("nat", True)
-    assert JOBS_NAT_COST in rig.preview().output
-    changes = rig.up().changes
-    # A federation's endpoint of STS goes: the gateway is a way there, too.
-    kinds = {kind for name, kind in changes.items() if name != "everspot-local-network-endpoint-sts"}
-    assert kinds <= {"update", "create"}
-    check_internet(rig, cluster_json(rig))
+    # EC2 has launched what each size added.
+    rig.wait(lambda: len(rig.agents()) >= 8 + 6)
     assert run_still(rig, agents)
 
 

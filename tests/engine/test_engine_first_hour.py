@@ -39,7 +39,8 @@ def test_a_cluster_added_to_a_project_is_previewed_beside_what_the_project_has(
     (infra / "__main__.py").write_text(PROGRAM + line.partition(": ")[2] + "\n")
     with on_local_cloud(tmp_path, "aws", "--region", "us-east-2") as rig:
         missing = rig.refused("dev")
-        assert "/everspot/image/dev" in missing, "the first preview says that there is no image"
+        assert "there is no image yet: the parameter /everspot/image/dev cannot be read" in missing
+        assert "packer build -var region=REGION" in missing
         image = rig.client("ec2").describe_images(Owners=["self", "amazon"])["Images"][0]["ImageId"]
         rig.client("ssm").put_parameter(Name="/everspot/image/dev", Value=image, Type="String")
         preview = rig.preview("dev")

@@ -233,15 +233,13 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     templates = list_names(google, f"{REGIONAL}/instanceTemplates", "-spot-")
     (spot,) = (request_json(google, f"{REGIONAL}/instanceTemplates/{name}") for name in templates)
     assert spot["properties"]["scheduling"]["preemptionNoticeDuration"]["seconds"] == "120"
-    # A second one changes nothing, and nothing is found to have drifted.
-    up(google, "--refresh", "--expect-no-changes")
     check_drift_beside_state(google)
 
     firewalls = list_names(google, f"{GLOBAL}/firewalls", "")
     request_json(google, f"{GLOBAL}/firewalls/{min(firewalls)}", "DELETE")
     request_json(google, bucket, "PATCH", {"labels": {"team": "mine"}})
     request_json(google, f"{REGIONAL}/instanceGroupManagers/{group}/resize?size=3", "POST")
-    operations = drift(google)
+    operations = drift(google)  # what was changed by hand, and nothing else
     assert sorted(op for op, _ in operations) == ["create", "update", "update"]
     assert {path for _, diff in operations for path in diff} == {"labels.team", "targetSize"}
 
@@ -276,12 +274,6 @@ def test_a_cluster_comes_up_stays_is_put_right_changes_in_place_and_goes(google:
     (served,) = (subnetwork["name"].rpartition("/")[2] for subnetwork in nat["subnetworks"])
     assert {served} == homes(google, "-scheduler-") and not {served} & homes(google, "-fleet-")
 
-    declare(google, capacity={**capacity, "standing": {"target": 2, "shape": "EVEN"}, "maxPrice": 1.0})
-    with acting(google, ReviewPart.PREVIEW):
-        refused = google.refused(STACK)
-    assert "capacity.standing.shape: EVEN goes with one instance type only" in refused
-    assert "capacity.maxPrice: is another cloud's setting" in refused
-    declare(google, capacity=capacity)
     with acting(google, ReviewPart.DEPLOY):
         google.destroy(STACK)
     assert json.loads(google.pulumi("stack", "export", stack=STACK))["deployment"].get("resources", []) == []

@@ -41,7 +41,7 @@ def doctor(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, list[
 
 
 def test_a_killed_update_is_shown_and_nothing_is_made_twice(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    rig.up("account")
+    rig.add_service_roles()
     rig.settings("guardJobs", True)
     rig.settings("imageId", BAKED_IMAGE)
     kill_update_at(rig, "ec2:CreateFleet", "local")

@@ -1,4 +1,4 @@
-"""Errors and warnings of a preview: bad settings, an existing network, a missing image, credentials."""
+"""Errors and warnings of a preview: an existing network, credentials."""
 
 import dataclasses
 from typing import Any
@@ -66,25 +66,10 @@ def endpoint(rig: Any, service: str, **how: Any) -> None:
     rig.client("ec2").create_vpc_endpoint(ServiceName=f"com.amazonaws.{rig.env['AWS_REGION']}.{service}", **how)
 
 
-def test_a_missing_image_says_in_one_sentence_what_to_run(rig: Any) -> None:
-    written(rig, "imageless", imageId=None, imageParameter="/everspot/image/none")
-    message = rig.refused("imageless")
-    assert "there is no image yet: the parameter /everspot/image/none cannot be read" in message
-    assert "packer build -var region=REGION" in message
-
-
 def test_missing_credentials_are_told_in_one_sentence(rig: Any) -> None:
     env = {**rig.env, "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
     message = dataclasses.replace(rig, env=env).refused()
     assert "AWS cannot be asked: credentials or the region are missing" in message
-
-
-def test_bad_settings_are_told_all_at_once(rig: Any) -> None:
-    standing = {"target": 5, "onDemandBase": 50}
-    written(rig, "bad", vpcCidr="10.0.0.0/30", capacity={**rig.declared()["capacity"], "standing": standing})
-    message = rig.refused("bad")
-    assert "capacity.standing.onDemandBase: 50 is above the target" in message
-    assert "vpcCidr: 10.0.0.0/30 has to lie" in message
 
 
 def test_a_preview_over_an_existing_network_asks_for_nothing_that_is_not_in_the_table(rig: Any) -> None:

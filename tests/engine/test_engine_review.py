@@ -26,7 +26,7 @@ def desk(rig: Any, tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk = Desk(rig.project, tmp_path_factory.mktemp("review") / "engine", dict(rig.env))
     desk.engine.mkdir()
     desk.write(".gitignore", "local/\n.venv\nevents.jsonl\n")
-    rig.up("account")
+    rig.add_service_roles()
     rig.pulumi("config", "set", "--secret", "--path", "everspot:cluster.tags.Note", PLANTED, stack="local")
     rig.up()
     desk.git("init", "-q", "-b", "main")

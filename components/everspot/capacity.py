@@ -183,10 +183,10 @@ def check_types(problems: Problems, entries: Entries) -> dict[str, InstanceType]
     types = {**load_catalogue().types, **check_declared(problems, entries)}
     for index, entry in enumerate(entries):
         name = entry["type"]
-        problems.need(
-            name in types or "vcpus" in entry or "memory_gib" in entry,
-            f"instanceTypes[{index}].type",
-            f"{name} is not in the catalogue{near(name, types)}; {refresh_command('REGION')} reads what it has, or "
-            "declare it in place with vcpus and memoryGib",
-        )
+        if name not in types and "vcpus" not in entry and "memory_gib" not in entry:
+            problems.add(
+                f"instanceTypes[{index}].type",
+                f"{name} is not in the catalogue{near(name, types)}; {refresh_command('REGION')} reads what it has, or "
+                "declare it in place with vcpus and memoryGib",
+            )
     return types

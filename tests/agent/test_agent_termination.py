@@ -82,8 +82,14 @@ def test_below_a_wrapper_that_keeps_the_signal_to_itself_the_training_process_sa
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "entrypoint",
-    [["heed.py"], ["-m", "accelerate.commands.launch", "--cpu", "heed.py"], TORCHRUN.split()],
-    ids=["plain", "accelerate", "torchrun"],
+    [
+        pytest.param(["heed.py"], id="plain"),
+        pytest.param(TORCHRUN.split(), id="torchrun"),
+        # A launcher that runs the program as a child, as torchrun does.
+        pytest.param(
+            ["-m", "accelerate.commands.launch", "--cpu", "heed.py"], id="accelerate", marks=pytest.mark.nightly
+        ),
+    ],
 )
 def test_workers_of_a_data_loader_do_not_disturb_the_last_save(cluster: Cluster, entrypoint: list[str]) -> None:
     printed = stopped(cluster, entrypoint, {"HEED_WORKERS": "2"})

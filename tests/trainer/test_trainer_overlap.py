@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -24,7 +25,15 @@ from trainer_post import Post
 pytestmark = pytest.mark.torch
 
 
-@pytest.mark.parametrize("habit", PLAIN)
+NIGHTLY = {"compiled_step", "merge", "decay_by_numpy"}
+"""Habits like another one: `compiled` compiles, too; all of UNCOUNTED are found by one comparison of sums."""
+
+
+def habits(names: tuple[str, ...]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ()) for name in names]
+
+
+@pytest.mark.parametrize("habit", habits(PLAIN))
 def test_copies_beside_the_next_step_are_exact(habit: str, post: Callable[..., Post]) -> None:
     record, messages = check(post, habit)
     assert any(line["overlaps"] for line in record)
@@ -40,7 +49,7 @@ def test_a_weight_that_changes_before_the_step_ends_the_overlap_and_leaves_no_ch
     assert messages.count("is discarded") == 1 and "was changed before the optimizer stepped" in messages
 
 
-@pytest.mark.parametrize("habit", UNCOUNTED)
+@pytest.mark.parametrize("habit", habits(UNCOUNTED))
 def test_a_change_that_torch_does_not_count_is_in_no_checkpoint(habit: str, post: Callable[..., Post]) -> None:
     """It comes before a copy, which is discarded then, or after it."""
     _, messages = check(post, habit)

@@ -134,7 +134,7 @@ def test_why_a_job_left_its_instance_is_told_when_the_cloud_takes_it(
     [
         (400, "light"), (1280, "dark"), pytest.param(2000, "light", marks=pytest.mark.nightly),
         pytest.param(400, "dark", marks=pytest.mark.nightly), pytest.param(1280, "light", marks=pytest.mark.nightly),
-        (2000, "dark"),
+        pytest.param(2000, "dark", marks=pytest.mark.nightly),
     ],
 )  # fmt: skip
 def test_every_page_is_accessible_and_as_wide_as_the_window(

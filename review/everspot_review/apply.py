@@ -210,6 +210,9 @@ def _update(
         report_line(f"{environment}: freed the lock that an earlier run of this repository left: {locks[0].holder}")
         engine.cancel(environment)
         ended = _up(engine, environment, limit)
+        if ended.code and locked(ended.output):  # somebody else was faster
+            message = describe_locks(environment, parse_locks(ended.output), here)
+            return ApplyOutcome(environment, ApplyResult.LOCKED, message, report)
     if ended.code == 0:
         done = f"{environment}: updated, {len(report.steps)} resources changed, digest {report.digest[:12]}"
         return ApplyOutcome(environment, ApplyResult.UPDATED, done, report)

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -228,7 +229,7 @@ class Forge:
             with error:
                 text = self._redact(_message(error.read(4096)))
                 raise refusal(call, error.code, error.headers, text, self.patience.now()) from None
-        except (OSError, ValueError) as error:  # ValueError: what came is no JSON
+        except (OSError, HTTPException, ValueError) as error:  # an answer that was cut off, or is no JSON
             unreachable = ForgeUnreachable(f"{call}: no answer from the forge: {self._redact(str(error))}")
             raise LaterError(unreachable, None, unknown=True) from None
 

@@ -8,7 +8,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from datetime import timedelta
+from http.client import HTTPException
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from everspot_review.errors import UnavailableError
@@ -26,6 +29,13 @@ class IdentityError(UnavailableError):
     """The job has no identity token; a sentence for people."""
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect as the answer, because only the runner may get the request's token."""
+
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> None:
+        """Return no further request."""
+
+
 def renew(variables: Mapping[str, str]) -> bool:
     """Write fresh tokens into their files, readable by this user alone. Whether the job has any.
 
@@ -37,7 +47,7 @@ def renew(variables: Mapping[str, str]) -> bool:
         return False
     if not endpoint or not bearer:
         raise IdentityError(f"{TOKENS} is set, but the job gets no identity token: `permissions: id-token: write`")
-    if urlsplit(endpoint).scheme not in ("https", "http"):
+    if not _is_private(endpoint):
         raise IdentityError(f"{ENDPOINT} has to begin with https://")
     for each in tokens.split():
         file, _, audience = each.partition("=")
@@ -47,15 +57,24 @@ def renew(variables: Mapping[str, str]) -> bool:
     return True
 
 
+def _is_private(endpoint: str) -> bool:
+    """Return whether nobody on the way can read a request to this address."""
+    parts = urlsplit(endpoint)
+    try:
+        return parts.scheme == "https" or (parts.scheme == "http" and ip_address(parts.hostname or "").is_loopback)
+    except ValueError:
+        return False
+
+
 def _request_token(endpoint: str, bearer: str, audience: str) -> str:
     join = "&" if "?" in endpoint else "?"
     request = urllib.request.Request(
         f"{endpoint}{join}audience={quote(audience, safe='')}", headers={"Authorization": f"bearer {bearer}"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT.total_seconds()) as answer:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=REQUEST_TIMEOUT.total_seconds()) as answer:
             return str(json.loads(answer.read())["value"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()
         raise IdentityError(f"the job's identity token cannot be had: {type(error).__name__}") from None

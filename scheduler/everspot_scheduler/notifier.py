@@ -36,6 +36,7 @@ class Notifier:
         self._was_off = False
         self._failed: dict[str, tuple[int, timedelta]] = {}
         self._sending: dict[str, Future[None]] = {}
+        self._reached: dict[str, set[Notifications]] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-notify")
 
     def look(self, observation: Observation, anomalies: Sequence[Anomaly] = ()) -> None:
@@ -95,9 +96,26 @@ class Notifier:
         return document.value if document is not None else None
 
     def _send(self, settings: Notifications, notification: Notification) -> None:
-        """Send it, unless another scheduler has sent it meanwhile: two may overlap for a while."""
-        if self._sent_record(notification.key) is None:
-            self._cloud.notify(settings, notification.subject, notification.text, notification.data)
+        """Send it to each recipient, unless another scheduler has sent it meanwhile: two may overlap for a while.
+
+        A recipient that fails hides the notification from no other one, and only that recipient is tried again.
+
+        Raises:
+            The error of the first recipient that failed.
+        """
+        if self._sent_record(notification.key) is not None:
+            return
+        reached, errors = self._reached.setdefault(notification.key, set()), list[Exception]()
+        for recipient in settings.by_recipient():
+            if recipient in reached:
+                continue
+            try:
+                self._cloud.notify(recipient, notification.subject, notification.text, notification.data)
+                reached.add(recipient)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _may_try(self, notification: Notification) -> bool:
         tries, last = self._failed.get(notification.key, (0, timedelta()))
@@ -118,6 +136,7 @@ class Notifier:
             self._store.sent_notices.create(key, Request(at=self._store.clock.now(), note=note))
             sent_keys.add(key)
             self._failed.pop(key, None)
+            self._reached.pop(key, None)
 
     def _forget(self, observation: Observation, unusual: set[str], sent_keys: set[str]) -> None:
         """Delete the records about jobs that have left the tables, since these are not notified again, and about

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from typing import TypeVar, cast
 
 ALONE = 8
 """The most calls that are made one after the other, which takes little time."""
@@ -19,7 +20,22 @@ def run_parallel(call: Callable[[T], R], items: Sequence[T], *, alone: int = ALO
     Raises:
         The exception of the first call that failed.
     """
+    outcomes: list[tuple[R | None, Exception | None]]
+    attempt = partial(_attempt, call)
     if len(items) <= alone:
-        return [call(item) for item in items]
-    with ThreadPoolExecutor(min(AT_ONCE, len(items)), thread_name_prefix="everspot-act") as pool:
-        return list(pool.map(call, items))
+        outcomes = [attempt(item) for item in items]
+    else:
+        with ThreadPoolExecutor(min(AT_ONCE, len(items)), thread_name_prefix="everspot-act") as pool:
+            outcomes = list(pool.map(attempt, items))
+    for _, error in outcomes:
+        if error is not None:
+            raise error
+    return [cast(R, result) for result, _ in outcomes]
+
+
+def _attempt(call: Callable[[T], R], item: T) -> tuple[R | None, Exception | None]:
+    """Return the result of a call, or its error: an exception would make `map` cancel the calls that wait."""
+    try:
+        return call(item), None
+    except Exception as error:
+        return None, error

@@ -136,10 +136,11 @@ def test_a_preview_says_the_same_figures_as_doctor(site: GoogleSite) -> None:
 
 def test_everything_that_costs_money_is_told_and_other_clusters_are_not(site: GoogleSite) -> None:
     group(site, "train-standard", 1)
-    body = {"name": "train-router", "network": "global/networks/net",
-            "nats": [{"name": "nat", "natIpAllocateOption": "AUTO_ONLY",
-                      "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES"}]}  # fmt: skip
-    site.do("POST", f"regions/{REGION}/routers", body)
+    for name in ("train-network-router-1a2b3c4", "train-eu-network-router-1a2b3c4"):  # of clusters `train`, `train-eu`
+        body = {"name": name, "network": "global/networks/net",
+                "nats": [{"name": f"nat-of-{name}", "natIpAllocateOption": "AUTO_ONLY",
+                          "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES"}]}  # fmt: skip
+        site.do("POST", f"regions/{REGION}/routers", body)
     other = {"everspot-cluster": "other"}
     site.run("stranger", A, labels=other, disks=site.disks(other))
     place = provider("gcp").site(site.manifest())
@@ -147,6 +148,7 @@ def test_everything_that_costs_money_is_told_and_other_clusters_are_not(site: Go
     assert sorted((resource.kind, resource.ending) for resource in resources) == [
         ("NAT gateway", False), ("disk", True), ("instance", False), ("instance group", False),
     ]  # fmt: skip
+    assert [r.name for r in resources if r.kind == "NAT gateway"] == ["nat-of-train-network-router-1a2b3c4"]
 
 
 def test_the_way_in_is_a_tunnel_and_only_where_it_is_open(site: GoogleSite) -> None:

@@ -100,6 +100,8 @@ c.select("aws-no-escalation", "aws:iam/policy:Policy")
 BOUNDED = {"StringEquals": {"iam:PermissionsBoundary": "arn:aws:iam::123456789012:policy/boundary"}}
 c.good(
     {"policy": document(allow("iam:PutRolePolicy", ONE))},
+    {"policy": document(allow("iam:PutRolePolicy", "arn:aws:iam::123456789012:role/acme-*"))},
+    {"policy": document(allow("iam:PutRolePolicy", "arn:aws:iam::123456789012:role/???????"))},
     {"policy": document(allow(["iam:Get*", "iam:List*", "iam:CreateRole", "iam:TagRole"]))},
     {"policy": document(allow("iam:AttachRolePolicy", Condition=BOUNDED))},
     {
@@ -117,6 +119,11 @@ c.bad(
 for escalating in (
     allow("iam:AttachRolePolicy", "arn:aws:iam::123456789012:role/*"),
     allow("iam:Create*Version", "arn:aws:iam::*:policy/*"),
+    allow("iam:PutRolePolicy", "arn:aws:iam::123456789012:*/*"),
+    allow("iam:PutRolePolicy", "arn:aws:iam::123456789012:r*"),
+    allow("iam:PutRolePolicy", "arn:aws-cn:iam::123456789012:role/*?"),
+    allow("iam:PutRolePolicy", "arn:aws:iam::*"),
+    allow("iam:PutRolePolicy", "arn:*"),
     allow("iam:Update*"),
     allow("*:AddUserToGroup"),
     allow("iam:CreateAccessKey", Condition={"StringLike": {"iam:PolicyARN": "*"}}),

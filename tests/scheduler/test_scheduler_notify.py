@@ -1,18 +1,30 @@
 """Notifications about jobs: their conditions, delivery exactly once, and delivery by AWS's own clients."""
 
 import json
+import ssl
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
 from uuid import uuid4
 
 import boto3
 import pytest
 from botocore.config import Config
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from everspot_clouds.aws.notify import Sender
+from everspot_clouds.webhook import post
 from everspot_core.cluster.notify import SUBJECT, Notifications, Occasion, due
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import JobRecord, JobState, Request
+from everspot_scheduler.notifier import TRIES
 from scheduler_helpers import Cluster
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -81,6 +93,24 @@ def test_events_while_notifications_were_off_are_not_sent(cluster: Cluster):
     assert cluster.cloud.notified == []
 
 
+def test_only_the_recipient_that_failed_gets_it_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC, webhook_secret_arn=HOOK))
+    cluster.agent("i-1")
+    calls = list[Notifications]()
+
+    def notify(recipient: Notifications, *_: object) -> None:
+        calls.append(recipient)
+        if recipient.topic_arn is None:
+            raise OSError("the webhook answered 404")
+
+    monkeypatch.setattr(cluster.cloud, "notify", notify)
+    fails(cluster, "j")
+    settle(cluster, lambda: "j/failed" in cluster.store.sent_notices.scan(), BETWEEN_TRIES)
+    assert [call.webhook_secret_arn for call in calls if call.topic_arn == TOPIC] == [None]
+    assert [call.webhook_secret_arn for call in calls if call.topic_arn is None] == [HOOK] * TRIES
+    assert cluster.store.sent_notices.get("j/failed").value.note == "not sent: OSError"
+
+
 def test_a_subject_is_one_line_that_sns_takes():
     submission, record = job(JobState.FAILED, detail="Fehler: ☃\n" * 200)
     long_id = submission.model_copy(update={"job_id": "é" * 300})
@@ -91,6 +121,7 @@ def test_a_subject_is_one_line_that_sns_takes():
     assert len(notification.data["detail"]) == 500
 
 
+HOOK = "arn:aws:secretsmanager:us-east-1:123456789012:secret:hook"
 BETWEEN_TRIES = timedelta(seconds=10)
 """Messages wait for at least half a minute."""
 
@@ -179,14 +210,72 @@ def test_a_topic_gets_the_subject_and_the_text(aws: str):
     assert (body["Subject"], body["Message"]) == ("j failed", "j failed\neverspot job j")
 
 
-@pytest.mark.parametrize("address", ["http://hooks.example.com/x", "file:///etc/passwd", "https://a b/", ""])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://hooks.example.com/x",
+        "file:///etc/passwd",
+        "https://a b/",
+        "",
+        "https://user:token@host/x",
+        "https://host:token/x",
+        "https://[token/x",
+        "https://host/\x7ftoken",
+        "https://host/tok\u00e9n",
+        "https:///token",
+    ],
+)
 def test_a_webhook_that_is_no_https_address_is_refused_and_never_printed(aws: str, address: str):
     secrets = boto3.client("secretsmanager", region_name="us-east-1")
     arn = secrets.create_secret(Name=f"hook-{uuid4().hex[:8]}", SecretString=address or " ")["ARN"]
     sender = Sender(boto3.Session(region_name="us-east-1"), Config(retries={"total_max_attempts": 1}))
     with pytest.raises(ValueError, match="the webhook's secret is no https address") as refused:
         sender.send(Notifications(webhook_secret_arn=arn), "s", "t", {})
-    assert not address or address not in str(refused.value)
+    assert str(refused.value) == "the webhook's secret is no https address"
+
+
+def make_certificate(folder: Path) -> Path:
+    """Return a file with a key and a certificate for 127.0.0.1 that is its own authority."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
+    now, address = datetime.now(UTC), x509.IPAddress(ip_address("127.0.0.1"))
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), now - timedelta(days=1), now + timedelta(days=1)
+    )
+    certificate = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False).sign(key, SHA256())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path = folder / "webhook.pem"
+    path.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    return path
+
+
+def test_a_webhook_that_redirects_gets_the_message_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A real server with TLS. The place that it names is on the same server, and is not asked."""
+    certificate, paths = make_certificate(tmp_path), list[str]()
+
+    class Moved(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            paths.append(self.path)
+            self.send_response(307)
+            self.send_header("Location", f"https://127.0.0.1:{server.server_port}/other")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Moved)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with pytest.raises(OSError, match=r"^the webhook answered 307$"):
+        post(f"https://127.0.0.1:{server.server_port}/secret-path", {"text": "t"})
+    server.shutdown()
+    server.server_close()
+    assert paths == ["/secret-path"]
 
 
 def test_a_webhook_that_does_not_answer_is_told_without_its_address(aws: str):

@@ -136,6 +136,22 @@ def unstarted(row: list[str], owner: str) -> JobRecord:
 
 
 @pytest.mark.parametrize(
+    ("backoff", "before", "wait"),
+    [
+        (timedelta(seconds=10), 8, timedelta(seconds=2560)),
+        (timedelta(seconds=10), 9, timedelta(hours=1)),
+        (timedelta(seconds=10), 999, timedelta(hours=1)),
+        (timedelta(hours=3), 5, timedelta(hours=3)),
+        (timedelta(0), 999, timedelta(0)),
+    ],
+)
+def test_the_wait_after_an_error_has_an_upper_bound(backoff: timedelta, before: int, wait: timedelta) -> None:
+    spec = SPEC.model_copy(update={"retries": Retries(errors=1000, backoff=backoff)})
+    released = lease.release(record(errors=before), Reason.ERROR, NOW, spec)
+    assert released.not_before == NOW + wait
+
+
+@pytest.mark.parametrize(
     ("row", "wait"),
     [
         ([], 10),

@@ -175,10 +175,12 @@ class GcpSite:
                     yield _disk(disk)
 
     def _gateways(self) -> Iterator[RemainingResource]:
-        path = f"projects/{self._api.project}/regions/{self._region}/routers"
+        """Yield the cluster's own. Routers have no labels, so that the name of its `GcpNetwork` decides: the cluster's
+        name alone would also match a cluster whose name only begins like it."""
+        path, prefix = f"projects/{self._api.project}/regions/{self._region}/routers", f"{self._cluster}-network-router"
         for page in self._api.pages("compute", path):
             for router in page.get("items") or ():
-                own = str(router.get("name") or "").startswith(f"{self._cluster}-")
+                own = str(router.get("name") or "").startswith(prefix)
                 for nat in (router.get("nats") or ()) if own else ():
                     yield RemainingResource(
                         kind=NAT,

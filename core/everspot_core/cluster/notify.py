@@ -41,6 +41,15 @@ class Notifications(Frozen):
     )
     on: tuple[Occasion, ...] = (Occasion.FAILED, Occasion.LATE, Occasion.ANOMALY)
 
+    def by_recipient(self) -> tuple["Notifications", ...]:
+        """Return these settings for each recipient alone: the topic, the webhook."""
+        recipients = ("topic_arn", "webhook_secret_arn")
+        return tuple(
+            self.model_copy(update={other: None for other in recipients if other != name})
+            for name in recipients
+            if getattr(self, name) is not None
+        )
+
 
 @dataclass(frozen=True)
 class Notification:

@@ -222,4 +222,6 @@ class Retries(Frozen):
         "has neither printed nor used the processor for half an hour before its second step or without "
         "reported steps. Each restart counts as one of `errors`. Without this a stall is only reported.",
     )
-    backoff: Given = Field(default="10s", validate_default=True, description="Wait before the first retry; doubles.")
+    backoff: Given = Field(
+        default="10s", validate_default=True, description="Wait before the first retry; doubles, up to an hour."
+    )

@@ -33,6 +33,8 @@ _OF_ONE_ATTEMPT = ("recent_use", "attempt_use", "shard_traffic", "low_gpu_share"
 """The fields of the progress that are reset for each owner."""
 DETAIL_LIMIT = 4000
 """The most characters of a detail. The record is rewritten at every renewal and must stay small."""
+ERROR_BACKOFF_MAX = timedelta(hours=1)
+"""The longest wait after an error of the program, unless its `retries.backoff` is longer."""
 START_BACKOFF = timedelta(seconds=10)
 """The wait after the first instance that could not start a job. It doubles with each further instance."""
 START_BACKOFF_MAX = timedelta(minutes=10)
@@ -199,7 +201,7 @@ def release(
         if hopeless or record.errors + 1 > spec.retries.errors:
             update["state"] = JobState.FAILED
         else:
-            update["not_before"] = now + spec.retries.backoff * 2**record.errors
+            update["not_before"] = now + _doubled(spec.retries.backoff, record.errors, ERROR_BACKOFF_MAX)
     elif reason is not Reason.MOVE and not reason.put_off:
         update["preemptions"] = record.preemptions + 1
         if unstarted:
@@ -363,7 +365,13 @@ def _unstarted_row(record: JobRecord, reason: Reason) -> list[str | None]:
 
 
 def _doubled(first: timedelta, times: int, longest: timedelta) -> timedelta:
-    return min(first * (1 << times), longest)
+    """Return a wait that doubles this many times, up to `longest` or to `first`, whichever is more."""
+    wait = first
+    for _ in range(times):
+        if wait >= longest:
+            break
+        wait *= 2
+    return max(first, min(wait, longest))
 
 
 def _end_fields(record: JobRecord, reason: Reason, now: datetime, detail: str) -> dict[str, Any]:

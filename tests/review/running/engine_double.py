@@ -5,7 +5,8 @@
     VERB.STACK.waits  that it ends as soon as the job's first identity token is another one,
     stacks.json, state.STACK.json   what `stack ls` and `stack export` answer,
     after.STACK.jsonl, after.STACK.code   what `preview` answers from the next `up` on,
-    lock.STACK        what `up` and `refresh --yes` say instead, until `cancel` removes it
+    lock.STACK        what `up` and `refresh --yes` say instead, until `cancel` removes it,
+    next_lock.STACK   the lock that somebody takes as soon as `cancel` has removed that one
 
 Each call is noted in calls.jsonl, with the variables that it was given.
 """
@@ -42,6 +43,8 @@ def main() -> int:
     lock = here / f"lock.{stack}"
     if verb == "cancel":
         lock.unlink()
+        if (following := here / f"next_lock.{stack}").exists():
+            following.rename(lock)
         return 0
     if lock.exists() and (verb == "up" or "--yes" in words):
         sys.stderr.write(lock.read_text().replace("PID", str(os.getpid())))

@@ -149,6 +149,16 @@ def test_a_lock_that_an_earlier_run_of_the_workflow_left_is_freed(desk: Desk, hu
     assert (done.status, desk.verbs()) == (ApplyResult.UPDATED, ["preview", "preview", "up", "cancel", "up"])
 
 
+def test_a_lock_that_another_run_takes_meanwhile_is_no_failed_update(desk: Desk, hub: Double, engine: Engine) -> None:
+    locked(desk, f"{Here.own().user}@fv-az1 (pid 77) at 2026-03-01T11:00:00Z")
+    (desk.engine / "next_lock.dev").write_text(LOCKED + "alice@laptop (pid 78) at 2026-03-01T12:00:01Z")
+    digest = preview(engine, "dev", Revisions()).digest
+    hub.runs = [{"id": RUN, "path": ".github/workflows/apply.yml", "status": "in_progress"}]
+    done = apply(engine, "dev", digest, WorkflowRun(BEGAN, forge(desk), RUN))
+    assert (done.status, desk.verbs()[-2:]) == (ApplyResult.LOCKED, ["cancel", "up"])
+    assert "the stack is locked by alice@laptop (process 78) since 2026-03-01" in done.message
+
+
 @pytest.mark.parametrize(
     ("holder", "others", "token"),
     [

@@ -72,6 +72,14 @@ def test_a_run_that_a_push_has_overtaken_says_nothing(double: Double) -> None:
     assert double.writes() == []
 
 
+def test_an_answer_that_is_cut_off_is_asked_for_again(github: Double) -> None:
+    github.add_comment("someone", "hello")
+    github.faults = [Answer(200, [], {"Content-Length": "1000"})]
+    slept = list[float]()
+    assert [comment.body for comment in forge(github, slept).comments(7)] == ["hello"]
+    assert slept and github.faults == []
+
+
 def test_nothing_to_say_is_said_only_where_something_else_stands(double: Double) -> None:
     assert publish_body(double, None) == Published.NOTHING
     publish_body(double, f"{MARKER}\nfirst")

@@ -24,6 +24,17 @@ class _Handler(BaseHTTPRequestHandler):
         query = parse_qs(urlsplit(self.path).query)
         right = self.headers["Authorization"] == f"bearer {BEARER}" and query.get("api-version") == ["2.0"]
         self.server.audiences.append(query["audience"][0])  # type: ignore[attr-defined]
+        if query["audience"] == ["moved"]:
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/token?audience=other")  # type: ignore[attr-defined]
+            self.end_headers()
+            return
+        if query["audience"] == ["cut"]:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b'{"value": ')
+            return
         self.send_response(200 if right else 401)
         self.end_headers()
         self.wfile.write(json.dumps({"value": f"token {len(self.server.audiences)}"}).encode())  # type: ignore[attr-defined]
@@ -98,3 +109,17 @@ def test_a_job_without_the_permission_is_told_so_without_a_word_of_a_token(
     assert "wrong-word" not in str(refusal.value)
     with pytest.raises(IdentityError, match="FILE=AUDIENCE"):
         renew({**variables, "EVERSPOT_ID_TOKENS": "nothing"})
+
+
+def test_the_requests_token_goes_to_the_runner_alone(runner: tuple[dict[str, str], list[str]], tmp_path: Path) -> None:
+    variables, audiences = runner
+    with pytest.raises(IdentityError, match="cannot be had: HTTPError"):
+        renew({**variables, "EVERSPOT_ID_TOKENS": f"{tmp_path}/a=moved"})
+    assert audiences == ["moved"]
+    with pytest.raises(IdentityError, match="has to begin with https://"):
+        renew({**variables, "ACTIONS_ID_TOKEN_REQUEST_URL": "http://runner.example.com/token"})
+
+
+def test_an_answer_that_is_cut_off_is_no_token(runner: tuple[dict[str, str], list[str]], tmp_path: Path) -> None:
+    with pytest.raises(IdentityError, match="cannot be had: IncompleteRead"):
+        renew({**runner[0], "EVERSPOT_ID_TOKENS": f"{tmp_path}/a=cut"})

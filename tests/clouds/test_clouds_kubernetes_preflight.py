@@ -187,10 +187,29 @@ def test_a_claim_with_datasets_has_to_be_bound_and_for_many_nodes(
 ) -> None:
     if mode is not None:
         place.create_claim("flowers", mode, phase=phase)
-    (check,) = claim_checks(place.client(), "flowers")
+    (check,) = claim_checks(place.client(), "flowers", [ZONE])
     assert (check.name, check.group, check.verdict) == ("datasets claim", "user", verdict)
     assert words in check.detail
     assert bool(check.fix) is (verdict is not Verdict.OK)
+
+
+@needs_plane
+@pytest.mark.parametrize("key", ["topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone"])
+def test_a_claim_whose_volume_is_in_one_zone_is_named_with_the_zones_that_do_not_reach_it(
+    place: Place, key: str
+) -> None:
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [ZONE]}]}
+    place.create_claim(
+        "flowers", nodeAffinity={"required": {"nodeSelectorTerms": [term]}}, nfs={"server": "192.0.2.1", "path": "/"}
+    )
+    (check,) = claim_checks(place.client(), "flowers", [ZONE])
+    assert check.verdict is Verdict.OK
+    (check,) = claim_checks(place.client(), "flowers", [ZONE, "us-east-1b"])
+    assert (check.verdict, check.name) == (Verdict.WARN, "datasets claim")
+    assert check.detail == "the volume of the claim flowers is not reached from us-east-1b: no agent starts there"
+    assert "capacity.elastic.zones" in check.fix
+    (check,) = claim_checks(place.client(), "flowers", ["us-east-1b"])
+    assert check.verdict is Verdict.FAIL
 
 
 @needs_plane

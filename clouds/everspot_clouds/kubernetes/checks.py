@@ -111,7 +111,8 @@ def _claims(client: "KubernetesClient", manifest: Manifest) -> list[Check]:
     template = _find_template(client, manifest) or {}
     volumes = template.get("template", {}).get("spec", {}).get("volumes", [])
     claims = [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]
-    return [check for name in claims for check in claim_checks(client, name)]
+    zones = list(manifest.elastic.places) if manifest.elastic is not None else []
+    return [check for name in claims for check in claim_checks(client, name, zones)]
 
 
 def _find_template(client: "KubernetesClient", manifest: Manifest) -> "Document | None":

@@ -139,7 +139,7 @@ def _claim(client: "KubernetesClient", plan: PreflightPlan) -> list[Check]:
         detail = f"{plan.datasets_claim} belongs into the namespace {plan.namespace}, which pulumi up creates"
         fix = "create the claim then, with ReadOnlyMany or ReadWriteMany: nothing is launched before"
         return [Check("user", "datasets claim", Verdict.SKIP, detail, fix)]
-    return claim_checks(client, plan.datasets_claim)
+    return claim_checks(client, plan.datasets_claim, plan.zones)
 
 
 def _taken_names(client: "KubernetesClient", plan: PreflightPlan) -> list[Check]:

@@ -4,12 +4,13 @@ Each check asks the API server and changes nothing. What cannot be told from the
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everspot_core.counting import first_few
 
 from everspot_clouds.base import Check, Trouble, Verdict
+from everspot_clouds.kubernetes.boot_rules import ZONE_LABEL
 from everspot_clouds.kubernetes.rules import AGENT_TAINT, GPU
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ _PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrIm
 """Reasons of a waiting container (Kubernetes, "Images")."""
 _MANY_NODES = frozenset({"ReadOnlyMany", "ReadWriteMany"})
 """Access modes with which pods of several nodes may mount a volume (Kubernetes, "Persistent Volumes")."""
+_EBS_ZONE = "topology.ebs.csi.aws.com/zone"
+"""Label by which the driver of EBS names a volume's zone (aws-ebs-csi-driver, parameters.md)."""
 _CLAIM_FIX = "create one in this namespace with ReadOnlyMany or ReadWriteMany, or name another (datasetsClaim)"
 _NODES_OWN = ("cpu", "memory")
 _SHOWN = 6
@@ -109,9 +112,9 @@ def profile_checks(pods: Iterable["Document"]) -> list[Check]:
     return []
 
 
-def claim_checks(client: "KubernetesClient", name: str) -> list[Check]:
+def claim_checks(client: "KubernetesClient", name: str, zones: Collection[str]) -> list[Check]:
     """Return the check of a PersistentVolumeClaim with datasets: it exists, many nodes may mount it, and it has a
-    volume."""
+    volume that the nodes of all zones reach. `zones`: of the cluster."""
     claim = client.find(f"/api/v1/namespaces/{client.namespace}/persistentvolumeclaims/{name}")
     if claim is None:
         detail = f"the namespace {client.namespace} has no PersistentVolumeClaim {name}: nothing is launched without it"
@@ -122,12 +125,46 @@ def claim_checks(client: "KubernetesClient", name: str) -> list[Check]:
         return [Check("user", "datasets claim", Verdict.FAIL, detail, _CLAIM_FIX)]
     phase = claim.get("status", {}).get("phase", "Pending")
     if phase == "Bound":
+        unreached = _unreached_zones(client, str(claim["spec"].get("volumeName") or ""), zones)
+        if unreached:
+            detail = f"the volume of the claim {name} is not reached from {', '.join(unreached)}: no agent starts there"
+            verdict = Verdict.FAIL if len(unreached) == len(zones) else Verdict.WARN
+            fix = "leave these zones out (capacity.elastic.zones), or use a volume of all zones, such as EFS"
+            return [Check("user", "datasets claim", verdict, detail, fix)]
         return [Check("user", "datasets claim", Verdict.OK, f"the claim {name} is bound, {', '.join(modes)}")]
     detail = f"the claim {name} is {phase}, so it has no volume: nothing is launched until it is bound"
     fix = f"kubectl -n {client.namespace} describe pvc {name} says why"
     if phase == "Pending":
         fix += ". With volumeBindingMode WaitForFirstConsumer the first agent's pod binds it"
     return [Check("user", "datasets claim", Verdict.WARN if phase == "Pending" else Verdict.FAIL, detail, fix)]
+
+
+def _unreached_zones(client: "KubernetesClient", volume_name: str, zones: Collection[str]) -> list[str]:
+    """Return the zones whose nodes cannot mount a volume (Kubernetes, "Persistent Volumes", Node Affinity); none if the
+    volume names no zone, or may not be read, as by a scheduler."""
+    from kubernetes.client import ApiException
+
+    from everspot_clouds.kubernetes.errors import FORBIDDEN, is_status
+
+    try:
+        volume = client.find(f"/api/v1/persistentvolumes/{volume_name}") or {"spec": {}}
+    except ApiException as error:
+        if not is_status(error, FORBIDDEN):
+            raise
+        return []
+    terms = volume["spec"].get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms", [])
+    reached: set[str] = set()
+    for term in terms:  # a node has to meet one of them
+        zone_values = [e["values"] for e in term.get("matchExpressions", []) if _names_zone(e)]
+        if not zone_values:
+            return []
+        reached |= set(zones).intersection(*zone_values)
+    return [zone for zone in zones if zone not in reached] if terms else []
+
+
+def _names_zone(expression: "Document") -> bool:
+    """Return whether an expression is about the zone, in Kubernetes' label or in that of EBS's driver."""
+    return expression["operator"] == "In" and expression["key"] in (ZONE_LABEL, _EBS_ZONE)
 
 
 def limit_checks(client: "KubernetesClient") -> list[Check]:

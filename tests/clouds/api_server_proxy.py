@@ -63,6 +63,7 @@ class ApiServerProxy(ThreadingHTTPServer):
         self.recorded: dict[str, Any] = {}
         self.faults: list[Fault] = []
         self.requests: list[str] = []
+        self.sent: list[tuple[str, bytes]] = []
         self.lock = threading.Lock()
 
     @property
@@ -71,6 +72,10 @@ class ApiServerProxy(ThreadingHTTPServer):
 
     def count(self, method: str, path: str = "") -> int:
         return sum(request.startswith(method) and path in request for request in self.requests)
+
+    def bodies(self, method: str) -> list[Any]:
+        """The documents of all requests of a method."""
+        return [json.loads(body) for name, body in self.sent if name == method and body]
 
     def fault(self, method: str, path: str) -> Fault | None:
         """The fault that a request meets, which is one of its times."""
@@ -125,6 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.sent.append((self.command, body))
         fault = self.server.fault(self.command, self.path)
         if fault is None:
             self._forward(body)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import psutil
 import yaml
 from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_local.kubernetes.api import KubeApiError
@@ -141,6 +142,16 @@ class Place:
         process.terminate()
         process.wait(60)
         self.api.delete(f"/api/v1/nodes/{node}")
+
+    def silence(self, node: str) -> None:
+        """Kill a node with its processes. Nobody tells the API server, so its Node and its pods stay as they are."""
+        process = self.nodes.pop(node)
+        kubelet = psutil.Process(process.pid)
+        kubelet.suspend()  # it would start its container again
+        for child in kubelet.children(recursive=True):
+            child.kill()
+        process.kill()
+        process.wait(60)
 
     def pods(self) -> dict[str, dict[str, Any]]:
         return {p["metadata"]["name"]: p for p in self.api.get(f"/api/v1/namespaces/{self.name}/pods")["items"]}

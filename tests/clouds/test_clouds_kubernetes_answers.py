@@ -14,6 +14,7 @@ from everspot_clouds.kubernetes.checks import kubernetes_checks
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
 from everspot_clouds.kubernetes.messages import Evictions
+from everspot_clouds.kubernetes.stuck_pods import PATIENCE as STUCK
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.launching import LaunchTrouble
@@ -182,3 +183,79 @@ def test_doctor_names_what_is_wrong_with_the_api_server(
     assert (check.group, check.name, check.verdict) == ("credentials", "kubernetes", Verdict.FAIL)
     assert words in check.detail and "\n" not in check.detail
     assert fix in check.fix
+
+
+def a_waiting_pod(reason: str, message: str) -> Document:
+    """A pod with its node's placement whose agent the kubelet does not start."""
+    pod = a_deleted_pod()
+    del pod["metadata"]["deletionTimestamp"]
+    pod["metadata"]["labels"] |= {
+        "node.kubernetes.io/instance-type": "c6i.large", "topology.kubernetes.io/zone": "us-east-1a",
+        "karpenter.sh/capacity-type": "spot",
+    }  # fmt: skip
+    waiting = {"name": "agent", "image": "repo/x:1", "state": {"waiting": {"reason": reason, "message": message}}}
+    pod["status"] = {"phase": "Pending", "containerStatuses": [waiting]}
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "ends"),
+    [
+        ("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: rpc error: x: not found', True),
+        ("ErrImagePull", "manifest unknown: Requested image not found", True),
+        ("CreateContainerConfigError", 'secret "token" not found', True),
+        ("InvalidImageName", "", True),
+        ("ErrImagePull", "unexpected status code 503 Service Unavailable", False),
+        ("ErrImagePull", "pulling from host x failed with status code: 403 Forbidden", False),
+        ("ContainerCreating", "", False),
+    ],
+)
+def test_a_pod_whose_agent_can_never_start_is_ended_with_its_reason_and_others_wait(
+    server: ApiServerProxy, reason: str, message: str, ends: bool
+) -> None:
+    clock, pod = ManualClock(), a_waiting_pod(reason, message)
+    server.recorded[PODS] = {"items": [pod], "metadata": {"resourceVersion": "9"}}
+    server.recorded[f"{PODS}/{pod['metadata']['name']}"] = pod
+    cloud = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), clock, reads=False)
+    for _ in range(2):
+        (instance,) = cloud.instances()
+        assert (instance.failure, server.count("DELETE")) == (None, 0)
+        clock.advance(STUCK / 2)
+    cloud.instances()
+    cloud.close()
+    assert server.count("DELETE") == (1 if ends else 0)
+    notes = [body["metadata"]["annotations"] for body in server.bodies("PATCH")]
+    assert len(notes) == (2 if ends else 0)
+    if ends:
+        pod["metadata"]["annotations"] = {**notes[0], **notes[1]}
+        (instance,) = cloud.instances()
+        assert instance.failure is not None and instance.interrupted is None
+        assert (instance.failure.kind, instance.failure.code) == (LaunchTrouble.REQUEST, reason)
+        assert (message or "repo/x:1") in instance.failure.message
+
+
+def test_a_pod_that_its_kubelet_evicts_for_its_own_use_is_not_interrupted(
+    server: ApiServerProxy, cloud: KubernetesCloud
+) -> None:
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    message = "The node was low on resource: ephemeral-storage."
+    pod = a_waiting_pod("", "")
+    server.recorded[PODS] = {"items": [pod], "metadata": {"resourceVersion": "9"}}
+    pod["status"] = {"phase": "Failed", "reason": "Evicted", "message": message, "conditions": [target]}
+    (instance,) = cloud.instances()
+    assert instance.interrupted is False and instance.failure is not None
+    assert (instance.failure.code, instance.failure.message) == ("Evicted", message)
+    del pod["status"]["reason"]  # as when the machine is switched off
+    (instance,) = cloud.instances()
+    assert (instance.interrupted, instance.failure) == (True, None)
+
+
+def test_an_agent_without_enough_memory_is_named(server: ApiServerProxy, cloud: KubernetesCloud) -> None:
+    pod = a_waiting_pod("", "")
+    server.recorded[PODS] = {"items": [pod], "metadata": {"resourceVersion": "9"}}
+    end = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T00:10:00Z"}
+    pod["status"] = {"phase": "Failed", "containerStatuses": [{"name": "agent", "state": {"terminated": end}}]}
+    (instance,) = cloud.instances()
+    assert (instance.interrupted, instance.ended_at) == (False, datetime(2026, 1, 1, 0, 10, tzinfo=UTC))
+    assert instance.failure is not None
+    assert (instance.failure.code, instance.failure.message) == ("OOMKilled", "its container ended with exit code 137")

@@ -1,7 +1,8 @@
 """A real API server whose answers are lost, refused and cut on the way to the scheduler."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from api_server_proxy import RESET, ApiServerProxy, Fault, proxied
@@ -9,14 +10,17 @@ from everspot_clouds.base import StillPending, Trouble
 from everspot_clouds.kubernetes.capacity import PATIENCE
 from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
+from everspot_clouds.kubernetes.instances import disruption
 from everspot_clouds.kubernetes.service_account import FOLDER_VARIABLE
 from everspot_clouds.null_cloud import NullCloud
+from everspot_core.capacity.market import Market
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock
-from kubernetes_place import MISSING, PROGRAM, Place, eventually
+from kubernetes_place import MISSING, OWNER, PROGRAM, TYPE, ZONE, Place, eventually
 from test_clouds_kubernetes import described, intent, is_running, launched, manifest, settle
 from test_clouds_kubernetes_jobs import KubernetesCluster
 
+T = TypeVar("T")
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
 
 
@@ -161,3 +165,66 @@ def test_a_scheduler_ticks_on_through_wrong_answers_and_launches_one_pod(
     assert record is not None and (record.value.preemptions, record.value.errors) == (0, 0)
     assert len(cluster.store.launches.scan()) == 1
     assert proxy.count("POST", "/pods") == 1
+
+
+def tick_until(scheduler: Scheduler, look: Callable[[], T]) -> T:
+    """Tick until a look returns something true."""
+
+    def tick() -> T:
+        scheduler.tick()
+        return look()
+
+    return eventually(tick)
+
+
+def test_a_missing_secret_ends_the_pod_and_the_launches_with_its_reason(place: Place, proxy: ApiServerProxy) -> None:
+    """The node has no kubelet; the test says what a kubelet says."""
+    labels = {"node.kubernetes.io/instance-type": TYPE, "topology.kubernetes.io/zone": ZONE, OWNER: place.name,
+              "karpenter.sh/capacity-type": "spot", "kubernetes.io/hostname": place.name}  # fmt: skip
+    resources = {"cpu": "2", "memory": "4Gi", "pods": "10"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    status = {"capacity": resources, "allocatable": resources, "conditions": [ready]}
+    place.api.create("/api/v1/nodes", {"metadata": {"name": place.name, "labels": labels}, "status": status})
+    eventually(lambda: place.is_ready(place.name))
+    cluster, clock = KubernetesCluster(place, [Market.SPOT]), ManualClock()
+    cloud = KubernetesCloud(KubernetesClient.open(), cluster.manifest, NullCloud(), clock, reads=False)
+    scheduler = Scheduler(cluster.store, cluster.manifest, cloud, "scheduler")
+    cluster.submit("job-1", 5)
+    path = f"/api/v1/namespaces/{place.name}/pods"
+    name = tick_until(scheduler, lambda: next((n for n, p in place.pods().items() if p["spec"].get("nodeName")), ""))
+    waiting = {"reason": "CreateContainerConfigError", "message": 'secret "token" not found'}
+    agent = {"name": "agent", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+    container = {**agent, "state": {"waiting": waiting}}
+    place.api.patch(f"{path}/{name}/status", {"status": {"phase": "Pending", "containerStatuses": [container]}})
+    tick_until(scheduler, lambda: name in cluster.store.launches.scan())
+
+    def is_deleted() -> bool:
+        clock.advance(PATIENCE)
+        return "deletionTimestamp" in place.pods()[name]["metadata"]
+
+    tick_until(scheduler, is_deleted)
+    place.api.patch(f"{path}/{name}/status", {"status": {"phase": "Failed"}})
+    reason = 'every launch is refused until the stack is corrected: CreateContainerConfigError secret "token" not found'
+    tick_until(scheduler, lambda: name in cluster.store.ends.scan())
+    tick_until(scheduler, lambda: reason in cluster.store.notes.waiting.read().jobs["job-1"].words)
+    cloud.close()
+    place.api.delete(f"/api/v1/nodes/{place.name}")
+    assert not cluster.store.ends.scan()[name].value.interrupted
+    assert proxy.count("POST", "/pods") == 1
+
+
+def test_a_job_on_a_node_that_falls_silent_goes_on_before_kubernetes_gives_its_pod_up(place: Place) -> None:
+    """Kubernetes waits five minutes; the lease of a job does not."""
+    cluster = KubernetesCluster(place)
+    node = place.node()
+    cluster.submit("job-1", 600)
+    with cluster.scheduler():
+        first = eventually(lambda: cluster.runner("job-1"))
+        eventually(lambda: cluster.has_printed("job-1", "at 20"))
+        place.silence(node)
+        place.node()
+        second = eventually(lambda: (pod := cluster.runner("job-1")) != first and pod)
+        pod = place.pods()[first]
+        eventually(lambda: cluster.has_ended("job-1"))
+    assert second != first
+    assert pod["status"]["phase"] == "Running" and disruption(pod) is None

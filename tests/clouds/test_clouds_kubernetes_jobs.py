@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,18 +27,17 @@ LIMITS = Limits(lease_ttl="15s", beat_every="5s", poll_every="0.5s", tick_every=
 class KubernetesCluster:
     """A cluster whose store is a folder. Its scheduler runs in this process."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, markets: Sequence[Market] = (Market.SPOT, Market.ON_DEMAND)) -> None:
         self.place, folder = place, place.folder / "store"
         urls = {name: (folder / name).as_uri() for name in ("control", "data")}
         for name in urls:
             (folder / name).mkdir(parents=True)
         self.store = Store.open(urls["control"], urls["data"], clock=SystemClock())
-        markets = [Market.SPOT, Market.ON_DEMAND]
         self.manifest = Manifest(
             cluster="fleet", cloud="kubernetes", region=REGION, control_url=urls["control"], data_url=urls["data"],
-            limits=LIMITS, fleet=FleetOffer(types=[TYPE], zones=[ZONE], markets=markets),
+            limits=LIMITS, fleet=FleetOffer(types=[TYPE], zones=[ZONE], markets=list(markets)),
             elastic=Elastic(
-                types=[TYPE], markets=markets, max_instances=2, idle_limit="10s", template="train",  # type: ignore[arg-type]
+                types=[TYPE], markets=list(markets), max_instances=2, idle_limit="10s", template="train",  # type: ignore[arg-type]
                 template_version="1", places={ZONE: place.name},
             ),
         )  # fmt: skip

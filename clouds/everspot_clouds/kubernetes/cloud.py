@@ -22,6 +22,7 @@ from everspot_clouds.kubernetes import capacity, errors
 from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_clouds.kubernetes.instances import NodePlacements, describe_nodes, list_agents, parse
 from everspot_clouds.kubernetes.messages import Evictions
+from everspot_clouds.kubernetes.stuck_pods import StuckPods
 
 
 class KubernetesCloud:
@@ -44,6 +45,7 @@ class KubernetesCloud:
         gpus = {name: instance_type.gpus for name, instance_type in types.items()}
         self._launcher = capacity.PodLauncher(client, manifest.cluster, self._placements, gpus, clock)
         self._tidying = None if reads else capacity.Tidying(client, clock)
+        self._stuck_pods = None if reads else StuckPods(client, clock)
         self._evictions = None if reads else Evictions(client, manifest.cluster, clock).start()
 
     @classmethod
@@ -65,6 +67,8 @@ class KubernetesCloud:
         self._placements.forget_others(pods)
         if self._tidying is not None:
             self._tidying.tidy(pods)
+        if self._stuck_pods is not None:
+            self._stuck_pods.end(pods)
         return [*described, *describe_nodes(self._machines.instances())]
 
     def ends(self) -> list[CloudEnd]:

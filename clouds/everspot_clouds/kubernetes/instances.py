@@ -24,8 +24,11 @@ from everspot_clouds.kubernetes.rules import (
     ROLE_LABEL,
     SHARE_LABEL,
 )
+from everspot_clouds.kubernetes.start_failures import read_failure
 
 _ENDED = ("Succeeded", "Failed")
+_NODE_PRESSURE = "Evicted"
+"""Reason of a pod that the kubelet ended (Kubernetes, "Node-pressure Eviction"). The eviction API gives none."""
 MOST_CHARACTERS = 500
 """Of what a container or Karpenter says, in a refusal."""
 _log = logging.getLogger(__name__)
@@ -145,7 +148,7 @@ def parse(pod: Document, placement: NodePlacement) -> CloudInstance:
         ended_at=_ended_at(pod) if ended else None,
         interrupted=is_interrupted(pod) if ended else None,
         launch=meta.get("labels", {}).get(LAUNCH_LABEL, ""),
-        failure=_failure(pod, placement.market) if ended else None,
+        failure=_failure(pod, placement.market),
         node=placement.machine,
         node_share=placement.share,
     )
@@ -164,8 +167,11 @@ def is_ended(pod: Document) -> bool:
 
 def is_interrupted(pod: Document) -> bool:
     """Return whether somebody else than the pod's scheduler ends or ended it: an eviction, a drained node, a lost node,
-    a node that was switched off, or a person who deletes the pod."""
+    a node that was switched off, or a person who deletes the pod. A kubelet that lacks memory or disk evicts for what
+    the pod itself uses, since the node is its own."""
     if RELEASED_NOTE in pod["metadata"].get("annotations", {}):
+        return False
+    if pod.get("status", {}).get("reason") == _NODE_PRESSURE:
         return False
     return "deletionTimestamp" in pod["metadata"] or disruption(pod) is not None
 
@@ -183,12 +189,15 @@ def moment(text: str) -> datetime:
 
 
 def _failure(pod: Document, market: Market) -> LaunchError | None:
-    """Return why the agent of an ended pod ended, or why the kubelet did not start it; None if anybody ended the pod.
+    """Return why the agent of an ended pod ended, or why the kubelet cannot start it; None if it runs, and if anybody
+    ended the pod for another cause.
 
     The error names no pool, because an image or a command that fails does so on each node.
     """
-    meta, status = pod["metadata"], pod["status"]
-    if RELEASED_NOTE in meta.get("annotations", {}) or is_interrupted(pod):
+    if (mistake := read_failure(pod, market, MOST_CHARACTERS)) is not None:
+        return mistake
+    meta, status = pod["metadata"], pod.get("status", {})
+    if not is_ended(pod) or RELEASED_NOTE in meta.get("annotations", {}) or is_interrupted(pod):
         return None
     states = (container.get("state", {}) for container in status.get("containerStatuses", []))
     end: Document | None = next((state["terminated"] for state in states if "terminated" in state), None)

@@ -17,6 +17,10 @@ CLUSTER_LABEL, ROLE_LABEL, LAUNCH_LABEL = "everspot/cluster", "everspot/role", "
 RELEASED_NOTE = "everspot/released"
 """Annotation of a pod that its scheduler deletes. A pod that is deleted without it is interrupted."""
 
+FAILURE_NOTE = "everspot/failure"
+"""Annotation of a pod that its scheduler deletes because its agent can never start: the reason and the kubelet's
+message, as a list of JSON."""
+
 MACHINE_LABEL, SHARE_LABEL = "everspot/machine", "everspot/share"
 """Labels of pods: EC2's name of the machine, and the part of it that the pod is billed for."""
 

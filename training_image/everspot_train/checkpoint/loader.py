@@ -1,6 +1,6 @@
 """Reads a checkpoint: the trees of its manifest with tensors from its streams, sharded as in the present run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -83,7 +83,7 @@ class Loader:
             whole = _whole(entry)
             if whole is not None:
                 view = self._reader.view(path, whole)
-                return view.clone() if copy else view
+                return _copy(view, entry.gapped_strides) if copy else view
             target = torch.empty(entry.shape, dtype=entry.torch_dtype)
         self._read_into({path: target})
         tensor: torch.Tensor = target
@@ -104,3 +104,9 @@ class Loader:
 def _whole(entry: TensorEntry) -> TensorChunk | None:
     """Return the chunk that holds all of a tensor, if there is one."""
     return next((chunk for chunk in entry.chunks if prod(chunk.sizes) == prod(entry.shape)), None)
+
+
+def _copy(tensor: torch.Tensor, strides: Sequence[int] | None) -> torch.Tensor:
+    if strides is None:
+        return tensor.clone()
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)

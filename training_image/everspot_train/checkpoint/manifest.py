@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from everspot_core.documents import Document, Stored
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, NonNegativeInt, ValidationError
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -49,12 +49,21 @@ class TensorChunk(Stored):
 
 
 class TensorEntry(Stored):
-    """A tensor. `placements`: of a DTensor when it was saved, such as `S(0)` for sharded by its first dimension."""
+    """A tensor.
+
+    Attributes:
+        dtype: the name that torch has for it.
+        shape: of the tensor.
+        chunks: its parts.
+        placements: of a DTensor when it was saved, such as `S(0)` for sharded by its first dimension.
+        gapped_strides: the strides of a tensor with unused memory between its elements, which the stream leaves out.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     chunks: list[TensorChunk]
     placements: list[str] | None = None
+    gapped_strides: tuple[NonNegativeInt, ...] | None = None
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -115,6 +124,8 @@ class CheckpointManifest(Document):
                 end = chunk.at + prod(chunk.sizes) * size
                 if not inside or chunk.stream >= len(self.streams) or end > self.streams[chunk.stream]:
                     raise ValueError(f"a chunk of {path} lies outside the tensor or its stream")
+            if entry.gapped_strides is not None and len(entry.gapped_strides) != len(entry.shape):
+                raise ValueError(f"{path} has not as many strides as dimensions")
             if sum(prod(chunk.sizes) for chunk in entry.chunks) != prod(entry.shape):
                 raise ValueError(f"the chunks of {path} do not make up the tensor")
 

@@ -247,7 +247,10 @@ def list_entries(metadata: Metadata, chunks: Iterable[tuple[str, TensorChunk]]) 
         by_path.setdefault(path, []).append(chunk)
     return {
         path: TensorEntry(
-            dtype=str(tensor.properties.dtype).removeprefix("torch."), shape=tuple(tensor.size), chunks=by_path[path]
+            dtype=str(tensor.properties.dtype).removeprefix("torch."),
+            shape=tuple(tensor.size),
+            chunks=by_path[path],
+            gapped_strides=_gapped_strides(tensor.size, tensor.properties.strides),
         )
         for path, tensor in metadata.state_dict_metadata.items()
         if isinstance(tensor, TensorStorageMetadata)
@@ -316,3 +319,16 @@ def _dense_strides(sizes: Sequence[int], strides: Sequence[int] | None) -> tuple
         contiguous = contiguous and (size == 1 or stride == expected)
         expected *= size
     return None if contiguous else tuple(strides)
+
+
+def _gapped_strides(sizes: Sequence[int], strides: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return the strides of a tensor with unused memory between its elements, such as every second column of another
+    one, and None for any other. A sum over such a tensor has other bits than a sum over a contiguous one."""
+    if strides is None or len(strides) != len(sizes) or prod(sizes) == 0:
+        return None
+    reached = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(sizes, strides, strict=True) if size > 1):
+        if stride < reached:  # elements share their memory
+            return None
+        reached += (size - 1) * stride
+    return tuple(strides) if reached > prod(sizes) else None

@@ -18,6 +18,7 @@ one key that starts with `$`:
     {"$complex": [REAL, IMAGINARY]}  {"$bytes": BASE64}  {"$bytearray": BASE64}
     {"$dtype": NAME}  {"$device": TEXT}   of torch
     {"$sparse": LAYOUT, ...}  {"$quantized": SCHEME, ...}   tensors of other layouts, made of plain ones
+    {"$wrapper": CLASS, ...}              a tensor that wraps others, of a class that the program has imported
 """
 
 import base64
@@ -31,6 +32,8 @@ from typing import Any, TypeVar
 import torch
 from pydantic import JsonValue
 from torch.nn.parameter import is_lazy
+
+from everspot_train.checkpoint.wrapper_tensors import class_name, is_wrapper, put_together, take_apart
 
 Collect = Callable[[str, torch.Tensor], str]
 """A function that takes a tensor for a path, and returns the path under which it is stored."""
@@ -91,8 +94,10 @@ def unsupported_kind(tensor: torch.Tensor) -> str | None:
     if tensor.is_nested:
         return "a nested tensor"
     if is_sharded(tensor):
-        partial = any(placement.is_partial() for placement in tensor.placements)  # type: ignore[attr-defined]
-        return "a DTensor whose parts are not summed yet" if partial else None
+        return _unsupported_shard(tensor)
+    if is_wrapper(tensor):
+        parts, _ = take_apart(tensor)
+        return next((kind for part in parts.values() if (kind := unsupported_kind(part)) is not None), None)
     if type(tensor) is not torch.Tensor:  # its bytes may not be all of it
         return f"{type(tensor).__module__}.{type(tensor).__qualname__}"
     dtype, layout = (str(value).removeprefix("torch.") for value in (tensor.dtype, tensor.layout))
@@ -100,6 +105,13 @@ def unsupported_kind(tensor: torch.Tensor) -> str | None:
         return f"a tensor of dtype {dtype}"
     is_supported = tensor.layout in (torch.strided, torch.sparse_coo) or tensor.layout in _COMPRESSED
     return None if is_supported else f"a tensor of layout {layout}"
+
+
+def _unsupported_shard(tensor: Any) -> str | None:
+    if any(placement.is_partial() for placement in tensor.placements):
+        return "a DTensor whose parts are not summed yet"
+    local = tensor._local_tensor
+    return f"a DTensor of {type(local).__module__}.{type(local).__qualname__}" if is_wrapper(local) else None
 
 
 def join(path: str, key: object) -> str:
@@ -228,6 +240,8 @@ def _encode_tensor(tensor: torch.Tensor, path: str, collect: Collect) -> JsonVal
         return {"$parameter": plain, "grad": tensor.requires_grad}
     if (kind := unsupported_kind(tensor)) is not None:
         raise UnsupportedValue(path, kind)
+    if is_wrapper(tensor) and not is_sharded(tensor):
+        return _encode_wrapper(tensor, path, collect)
     if tensor.is_quantized:
         return _encode_quantized(tensor, path, collect)
     if tensor.layout is torch.strided:
@@ -241,6 +255,17 @@ def _encode_tensor(tensor: torch.Tensor, path: str, collect: Collect) -> JsonVal
         names = (*_COMPRESSED[tensor.layout], "values")
     encoded["parts"] = [{"$tensor": collect(join(path, n.strip("_")), getattr(tensor, n)())} for n in names]
     return encoded
+
+
+def _encode_wrapper(tensor: torch.Tensor, path: str, collect: Collect) -> JsonValue:
+    parts, context = take_apart(tensor)
+    return {
+        "$wrapper": class_name(tensor),
+        "parts": [[name, _encode(part, join(path, name), collect)] for name, part in parts.items()],
+        "context": _encode(context, join(path, "context"), collect),
+        "size": list(tensor.shape),
+        "strides": list(tensor.stride()),
+    }
 
 
 def _encode_quantized(tensor: torch.Tensor, path: str, collect: Collect) -> JsonValue:
@@ -291,6 +316,11 @@ def _decode_quantized(value: dict[str, Any], resolve: Resolve) -> torch.Tensor:
     return torch._make_per_channel_quantized_tensor(values, scales, zeros, value["axis"])
 
 
+def _decode_wrapper(value: dict[str, Any], resolve: Resolve) -> torch.Tensor:
+    parts, context = dict(_decode_pairs(value["parts"], resolve)), decode(value["context"], resolve)
+    return put_together(value["$wrapper"], parts, context, value["size"], value["strides"])
+
+
 _DECODERS: dict[str, Callable[[dict[str, Any], Resolve], Any]] = {
     "$tensor": lambda value, resolve: resolve(value["$tensor"]),
     "$parameter": _decode_parameter,
@@ -310,4 +340,5 @@ _DECODERS: dict[str, Callable[[dict[str, Any], Resolve], Any]] = {
     "$device": lambda value, resolve: torch.device(value["$device"]),
     "$sparse": _decode_sparse,
     "$quantized": _decode_quantized,
+    "$wrapper": _decode_wrapper,
 }

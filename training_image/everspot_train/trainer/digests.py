@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from everspot_train.checkpoint.wrapper_tensors import is_wrapper, take_apart
+
 _LONGEST_INTEGER = 4096  # bits; Python writes no more than 4,300 decimal digits
 _LONGEST = 60  # characters of a text that are shown as they are
 _DEEPEST = 12
@@ -43,6 +45,8 @@ def describe_tensor(tensor: torch.Tensor) -> str:
         to_local = getattr(plain, "to_local", None)
         if callable(to_local):
             plain = to_local()
+        if is_wrapper(plain):
+            return f"{head}:{digest_bytes(describe(take_apart(plain)).encode())}"
         if plain.is_meta:
             return head
         if plain.ndim == 0 and not plain.is_quantized and not plain.is_sparse and not plain.is_complex():

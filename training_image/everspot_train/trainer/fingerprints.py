@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from everspot_train.checkpoint.tree import is_sharded
+from everspot_train.checkpoint.wrapper_tensors import class_name, is_wrapper, take_apart
 from everspot_train.trainer.digests import as_bytes, describe_leaf, digest_bytes, list_parts
 
 _CHUNK = 1 << 20  # words per multiplication: bounds the memory of a fingerprint
@@ -61,6 +62,10 @@ def _fingerprint(value: Any, *, shards: bool) -> str:
 def _parts(path: str, value: Any, depth: int, shards: bool) -> Any:
     if is_sharded(value):
         yield path, f"{tensor_signature(value)}:{_of_tensor(value._local_tensor) if shards else 'sharded'}"
+        return
+    if is_wrapper(value):
+        yield path, f"{class_name(value)} {tensor_signature(value)}"
+        yield from _parts(path, take_apart(value), depth + 1, shards)
         return
     if isinstance(value, torch.Tensor):
         yield path, _of_tensor(value)

@@ -176,7 +176,7 @@ class TrainState:
         size = 0
         for piece in self.shared.values():
             if isinstance(piece, torch.nn.Module):
-                tensors: list[Any] = [*piece.parameters(), *piece.buffers()]
+                tensors: list[Any] = [t for _, t in iterate_tensors([*piece.parameters(), *piece.buffers()])]
             elif isinstance(piece, torch.optim.Optimizer):
                 tensors = [tensor for state in piece.state.values() for _, tensor in iterate_tensors(state)]
             else:

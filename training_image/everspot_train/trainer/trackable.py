@@ -8,6 +8,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from everspot_train.checkpoint.tree import is_sharded, unsupported_kind
+from everspot_train.checkpoint.wrapper_tensors import is_wrapper, take_apart
 from everspot_train.trainer.errors import UnsupportedState
 from everspot_train.trainer.fingerprints import tensor_signature
 from everspot_train.trainer.memory_views import MemoryView, find_overlap
@@ -57,8 +58,10 @@ def check_names(others: Mapping[str, Any]) -> None:
 
 
 def iterate_tensors(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors of a state with their paths."""
-    if isinstance(value, torch.Tensor):
+    """Yield the tensors of a state with their paths. Of a tensor that wraps others, these are its parts."""
+    if is_wrapper(value) and not is_sharded(value) and not value.is_nested:
+        yield from iterate_tensors(take_apart(value)[0], path, depth)
+    elif isinstance(value, torch.Tensor):
         yield path, value
     elif depth >= _DEEPEST:
         return

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from everspot_train.checkpoint.tree import is_sharded
+from everspot_train.checkpoint.wrapper_tensors import is_wrapper, take_apart
 from everspot_train.trainer.digests import describe
 from everspot_train.trainer.fingerprints import same_bits, tensor_signature
 
@@ -16,7 +17,9 @@ def differences(stored: Any, current: Any, path: str = "") -> Iterator[tuple[str
     Tensors are compared by dtype, shape and bits, numbers by value. Whether a container is a list or a tuple, and the
     order of a mapping's keys, do not count; nor does the device.
     """
-    if isinstance(stored, torch.Tensor) or isinstance(current, torch.Tensor):
+    if _are_wrappers(stored, current):
+        yield from differences(take_apart(stored), take_apart(current), path)
+    elif isinstance(stored, torch.Tensor) or isinstance(current, torch.Tensor):
         how = _tensor_difference(stored, current)
         if how is not None:
             yield path, how
@@ -36,6 +39,11 @@ def differences(stored: Any, current: Any, path: str = "") -> Iterator[tuple[str
             yield path, f"was {before} and is {after}"
 
 
+def _are_wrappers(stored: Any, current: Any) -> bool:
+    """Return whether both are tensors of one class that wraps others, and no DTensors."""
+    return is_wrapper(stored) and type(stored) is type(current) and not is_sharded(stored)
+
+
 def _tensor_difference(stored: Any, current: Any) -> str | None:
     if not isinstance(stored, torch.Tensor) or not isinstance(current, torch.Tensor):
         return f"was {_kind(stored)} and is {_kind(current)}"
@@ -43,6 +51,8 @@ def _tensor_difference(stored: Any, current: Any) -> str | None:
         return f"was {tensor_signature(stored)} and is {tensor_signature(current)}"
     if is_sharded(stored) != is_sharded(current):
         return f"({tensor_signature(stored)}) is sharded between ranks before or now, and not both"
+    if is_wrapper(stored) != is_wrapper(current):
+        return f"was {type(stored).__name__} and is {type(current).__name__}"
     if is_sharded(stored):
         if stored.placements != current.placements:  # type: ignore[attr-defined]
             return f"({tensor_signature(stored)}) is sharded in another way"

@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from everspot_train.checkpoint.loader import Loader
 from everspot_train.checkpoint.manifest import CheckpointManifest, ManifestError, RankPieces, stream_name
 from everspot_train.checkpoint.memory import SharedMemory
 from everspot_train.checkpoint.saver import Saver
-from everspot_train.checkpoint.tree import UnsupportedValue, decode, encode
+from everspot_train.checkpoint.tree import UnsupportedValue, decode, encode, unsupported_kind
 from everspot_train.trainer.digests import describe
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from trainer_setups import Codes, quantize
 
 pytestmark = pytest.mark.torch
 
@@ -75,8 +80,8 @@ def test_tensors_come_back_with_their_bits_and_strides(
     states = [plain, plain.permute(order), plain[..., ::2] if shape else plain, plain.expand(2, *shape)]
     loaded = save_and_load(states, tmp_path_factory.mktemp("state"))
     assert describe(loaded) == describe(states)
-    for before, after in zip(states[:2], loaded, strict=False):  # the others do not fill their memory
-        if plain.numel():
+    for before, after in zip(states[:3], loaded, strict=False):  # the last one's elements share their memory
+        if before.numel():
             lengths = [n for n in range(before.ndim) if before.shape[n] > 1]
             assert [after.stride(n) for n in lengths] == [before.stride(n) for n in lengths]
 
@@ -110,6 +115,37 @@ def test_other_layouts_and_containers_come_back(tmp_path: Path) -> None:
     assert loaded["last"].is_contiguous(memory_format=torch.channels_last)
     assert type(loaded["ordered"]) is OrderedDict and type(loaded["counter"]) is Counter
     assert not loaded["parameter"].requires_grad
+
+
+def test_a_tensor_with_gaps_comes_back_with_them_so_that_its_sum_has_the_same_bits(tmp_path: Path) -> None:
+    columns = torch.rand(64, 96, generator=torch.Generator().manual_seed(1))[..., ::2]
+    loaded = save_and_load(columns, tmp_path)
+    assert loaded.stride() == columns.stride()
+    assert torch.equal(loaded.sum(), columns.sum()), "the order of summands depends on the strides"
+
+
+def test_a_tensor_that_wraps_others_comes_back_with_its_class_and_shares_what_was_shared(tmp_path: Path) -> None:
+    levels = torch.linspace(-1, 1, 256)
+    first, second = (Codes(*quantize(torch.rand(3, 4), levels), levels, signed) for signed in (True, False))
+    loaded = save_and_load({"first": first, "again": first, "second": [second]}, tmp_path)
+    copy, other = loaded["first"], loaded["second"][0]
+    assert type(copy) is Codes and (copy.signed, other.signed) == (True, False)
+    assert torch.equal(copy.codes, first.codes) and torch.equal(copy.scale, first.scale)
+    assert describe(loaded) == describe({"first": first, "again": first, "second": [second]})
+    assert describe(first) != describe(Codes(first.codes + 1, first.scale, levels, True))
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert {tuple(entry["shape"]) for entry in manifest["tensors"].values()} == {(3, 4), (3,), (256,)}
+
+
+@pytest.mark.parametrize("name", ["elsewhere:Codes", "trainer_setups:quantize", "builtins:dict", "torch:Tensor"])
+def test_a_class_that_is_no_imported_class_of_such_tensors_is_refused(name: str, tmp_path: Path) -> None:
+    levels = torch.linspace(-1, 1, 256)
+    save_and_load({"w": Codes(*quantize(torch.rand(4), levels), levels, True)}, tmp_path)
+    loader = Loader(CheckpointManifest.load(tmp_path / "manifest.json"), tmp_path)
+    tree: Any = loader.manifest.shared["piece"]
+    tree["w"]["$wrapper"] = name
+    with pytest.raises(ManifestError, match="no class of tensors that the program has imported"):
+        loader.read(tree, lambda path, entry: None, copy=True)
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")  # deprecated, and still in use
@@ -153,6 +189,20 @@ def test_quantized_and_compressed_tensors_come_back(tmp_path: Path) -> None:
 def test_what_cannot_be_read_back_is_named(value: Any, kind: str) -> None:
     with pytest.raises(UnsupportedValue, match=kind):
         encode({"deep": [value]}, "piece", lambda path, tensor: path)
+
+
+def test_shards_that_wrap_other_tensors_are_refused() -> None:
+    levels = torch.linspace(-1, 1, 256)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        mesh = init_device_mesh("cpu", (2,))
+        shards = DTensor.from_local(torch.rand(3, 4), mesh, [Shard(0)], run_check=False)
+        assert unsupported_kind(shards) is None
+        shards._local_tensor = Codes(*quantize(torch.rand(3, 4), levels), levels, True)
+        with pytest.raises(UnsupportedValue, match=r"piece is a DTensor of trainer_setups\.Codes"):
+            encode(shards, "piece", lambda path, tensor: path)
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_:UserWarning")
@@ -201,6 +251,7 @@ def test_a_container_inside_itself_is_refused() -> None:
         (lambda m: m["tensors"]["piece/w"]["chunks"][0].update(offsets=[1]), "outside the tensor or its stream"),
         (lambda m: m["tensors"]["piece/w"]["chunks"][0].update(sizes=[1]), "do not make up the tensor"),
         (lambda m: m["tensors"]["piece/w"].update(dtype="os"), "torch has no dtype os"),
+        (lambda m: m["tensors"]["piece/w"].update(gapped_strides=[2, 1]), "as many strides as dimensions"),
         (lambda m: m["tensors"]["piece/w"]["chunks"].clear(), "do not make up the tensor"),
         (lambda m: m.update(format=3), "later version"),
         (lambda m: m.pop("streams"), "streams"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import trainer_habits
+import trainer_setups
 from everspot_core.jobs.records import Reason
 from everspot_train.rundir import StopRequest
 from everspot_train.trainer import RunStopped
@@ -19,8 +20,10 @@ pytestmark = [
 ]
 
 STOPS = (2, 4, 5, trainer_habits.TOTAL - 1)  # before and after what happens at step 3, and twice in a row
-EACH_HABIT = [pytest.param(name, STOPS[:2], id=name) for name in trainer_habits.LOOPS]
-OFTEN = [pytest.param(name, STOPS, id=f"{name}, often", marks=pytest.mark.nightly) for name in trainer_habits.LOOPS]
+ORDINARY = trainer_habits.LOOPS | trainer_setups.LOOPS
+LOOPS = ORDINARY | trainer_setups.NIGHTLY_LOOPS
+EACH_HABIT = [pytest.param(name, STOPS[:2], id=name) for name in ORDINARY]
+OFTEN = [pytest.param(name, STOPS, id=f"{name}, often", marks=pytest.mark.nightly) for name in LOOPS]
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +39,7 @@ def one_thread() -> Iterator[None]:
 def test_an_interrupted_loop_ends_like_an_undisturbed_one(
     name: str, stops: tuple[int, ...], post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = trainer_habits.LOOPS[name]
+    loop = LOOPS[name]
     monkeypatch.delenv("EVERSPOT_RUN_DIR", raising=False)
     whole: list[str] = []
     outcome = flatten("", loop(whole, lambda step: None))

@@ -80,7 +80,12 @@ class Scheduler:
             quiet = self.publish.quiet_ticks >= QUIET_TICKS
             idle = self.publish.early_tick.idle
             slower = 2**failures if failures else IDLE_FACTOR if idle else QUIET_FACTOR if quiet else 1
-            self._wait(began + slower * self.services.manifest_watch.limits.tick_every, stopped)
+            tick_every = self.services.manifest_watch.limits.tick_every
+            try:
+                self._wait(began + slower * tick_every, stopped)
+            except Exception as error:
+                self._report(error)
+                clock.sleep(tick_every)
 
     def _wait(self, until: timedelta, stopped: Callable[[], bool]) -> None:
         clock = self._store.clock

@@ -6,6 +6,7 @@ only parts that the head did not name when the stale owner last held the lease. 
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ _ROUNDS = 5
 FRESH = timedelta(days=7)
 """Older parts are uploaded again even if their bytes are the same: a bucket's rules may remove objects of jobs after 30
 days, and a job may wait for weeks."""
+_PART_KEY = re.compile(r"jobs/[^/]+/checkpoints/(?P<epoch>\d+)/(?P<step>\d+)/")
 _log = logging.getLogger(__name__)
 
 
@@ -250,7 +252,10 @@ class Checkpoints:
         newest = max((checkpoint.step for checkpoint in head.value.checkpoints), default=-1)
         deleted = []
         for entry in self._data.list(f"jobs/{self._job_id}/checkpoints/"):
-            epoch, step = _parse_key(entry.key)
+            parsed = _parse_key(entry.key)
+            if parsed is None:
+                continue
+            epoch, step = parsed
             if entry.key in published_keys or epoch > self.epoch or (epoch == self.epoch and step > newest):
                 continue
             self._own()  # the process may have been stopped for any time between two deletes
@@ -326,7 +331,7 @@ def _identity(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.epoch}/{checkpoint.step}/{checkpoint.created_at.isoformat()}"
 
 
-def _parse_key(key: str) -> tuple[int, int]:
-    """Epoch and step of a part's key."""
-    _, _, _, epoch, step, *_ = key.split("/")
-    return int(epoch), int(step)
+def _parse_key(key: str) -> tuple[int, int] | None:
+    """Return the epoch and the step in the key of a part; None for another object, which a job may have written."""
+    match = _PART_KEY.match(key)
+    return (int(match["epoch"]), int(match["step"])) if match is not None else None

@@ -31,9 +31,13 @@ class SystemClock:
             return cls()
         scale, _, epoch = text.partition("@")
         try:
-            return cls(float(scale), float(epoch))
+            numbers = float(scale), float(epoch)
         except ValueError as error:
             raise ValueError(f'{ENVIRONMENT}={text!r} is not "<scale>@<epoch seconds>"') from error
+        try:
+            return cls(*numbers)
+        except ValueError as error:
+            raise ValueError(f"{ENVIRONMENT}={text!r}: {error}") from error
 
     def now(self) -> datetime:
         """Return the market's time, UTC."""

@@ -251,7 +251,8 @@ class CloudBackend:
             # `LOST` may answer a retry of this process's own write, so compare the content.
             existing = self.get(key)
             if existing is None:
-                raise StoreUnavailable(f"{self._url}/{key}: upload ended as {result.outcome.value}")
+                error = StoreBusy if result.outcome is WriteOutcome.BUSY else StoreUnavailable
+                raise error(f"{self._url}/{key}: upload ended as {result.outcome.value}")
             if existing.value != data:
                 raise KeyTaken(key)
 
@@ -341,7 +342,7 @@ class GcsBackend(CloudBackend):
         with self._errors(key):
             try:
                 current = _version(obstore.head(self._small, key))
-            except FileNotFoundError as error:
+            except (FileNotFoundError, PermissionDeniedError) as error:
                 self._absent(key, error)
                 return None
         return current.generation if current.etag == etag else None

@@ -27,9 +27,10 @@ def measure_skew(bucket: Bucket, clock: Clock) -> timedelta:
     key = f"clocks/{secrets.token_hex(8)}"
     before = clock.now()
     bucket.put(key, b"")
-    skew = skew_of_write(bucket, clock, key, before)
-    bucket.delete(key)
-    return skew
+    try:
+        return skew_of_write(bucket, clock, key, before)
+    finally:
+        bucket.delete(key)
 
 
 def skew_of_write(bucket: Bucket, clock: Clock, key: str, before: datetime) -> timedelta:

@@ -7,6 +7,8 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.stub import Stubber
+from everspot_clouds.aws.site import AwsSite
 from everspot_clouds.base import CloudError, RemainingResource
 from everspot_clouds.orphans import find_orphans, unclaimed
 from everspot_clouds.registry import provider
@@ -125,6 +127,19 @@ def amazon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         for name, value in aws_owner(local.endpoint, "us-east-1").items():
             monkeypatch.setenv(name, value)
         yield boto3.client
+
+
+def test_a_deletion_that_aws_refuses_within_its_answer_is_an_error(amazon: Callable[[str], Any]) -> None:
+    urls = {"control_url": "s3://known-bucket-1?region=us-east-1", "data_url": "s3://known-bucket-1"}
+    manifest = Manifest(cluster="train", cloud="aws", region="us-east-1", **urls)
+    place, fleet = AwsSite(manifest), RemainingResource(kind="fleet", name="fleet-1")
+    place.remove([fleet])  # the local cloud answers, in the list of failures, that there is no such fleet
+    with Stubber(place._ec2) as stub:
+        error = {"Code": "unexpectedError", "Message": "An internal error occurred"}
+        answer = {"UnsuccessfulFleetDeletions": [{"FleetId": "fleet-1", "Error": error}]}
+        stub.add_response("delete_fleets", answer)
+        with pytest.raises(CloudError, match="unexpectedError: An internal error occurred"):
+            place.remove([fleet])
 
 
 def test_queues_rules_alarms_keys_and_buckets_of_no_stack_are_found_on_aws(amazon: Callable[[str], Any]) -> None:

@@ -11,7 +11,7 @@ from everspot_core.jobs.visit_records import TripEnd
 from everspot_scheduler.federation.inbound import OFFER_LIFE
 from everspot_store import ManualClock, job_transfer
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
-from federation_helpers import Pair
+from federation_helpers import PATIENCE, Pair
 
 TRAVELS = {"clouds": ["aws"]}
 
@@ -217,6 +217,29 @@ def test_an_output_that_cannot_be_copied_keeps_no_job_away(pair: Pair, tmp_path:
     assert trip.end is TripEnd.ENDED and trip.brought_bytes >= len(b"sound")
     assert trip.why.startswith("1 of its files could not be copied home, such as output model.bin: ")
     assert {output.path for output in pair.home.store.outputs("j").list()} == {"model.bin", "sound.bin"}
+
+
+def test_a_visit_that_ended_and_left_no_record_keeps_no_job_away(pair: Pair) -> None:
+    """As when the host's tables were restored from an older state."""
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    visit, schedulers = pair.home.visit("j"), pair.home.schedulers
+    pair.until("j", "AWAY")
+    pair.run(15)
+    pair.home.schedulers = []
+    pair.host.agent("i-1")
+    for _ in range(60):
+        pair.run(1)
+        if pair.host.store.visits.get(visit).value.state is OfferState.ENDED:
+            break
+    for table in (pair.host.store.jobs, pair.host.store.records):
+        table.delete(visit)
+    pair.home.schedulers, pair.home.wishes = schedulers, {}
+    pair.run(int(PATIENCE.total_seconds()) - 5)
+    assert pair.home.state("j") == "AWAY"
+    pair.run(20)
+    (trip,) = pair.home.store.records.get("j").value.trips
+    assert (trip.end, trip.why) == (TripEnd.WITHDRAWN, f"host has no record of how {visit} ended")
 
 
 def test_an_offer_whose_copying_took_long_is_as_old_as_its_arrival(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import itertools
 from datetime import timedelta
 
 import pytest
-from everspot_clouds.base import MessageKind, Trouble
+from everspot_clouds.base import Message, MessageKind, Trouble
 from everspot_core.jobs.records import (
     Assignment,
     EventKind,
@@ -253,3 +253,18 @@ def test_a_message_ends_the_wait_for_the_next_tick(cluster: Cluster) -> None:
     scheduler.run(lambda: len(ticks) == 2)
     assert ticks[1] - ticks[0] == timedelta(seconds=1)
     assert cluster.store.assignments.get("i-1").value.cordoned
+
+
+def test_an_error_between_two_ticks_ends_no_scheduler(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, ticks, errors = cluster.schedulers[0], list[timedelta](), list[timedelta]()
+
+    def refuse() -> list[Message]:
+        errors.append(cluster.clock.monotonic())
+        raise RuntimeError("the queue answers nonsense")
+
+    monkeypatch.setattr(scheduler, "tick", lambda: ticks.append(cluster.clock.monotonic()))
+    monkeypatch.setattr(cluster.cloud, "messages", refuse)
+    scheduler.run(lambda: len(ticks) == 4)
+    assert len(errors) == 3
+    tick_every = cluster.manifest.limits.tick_every
+    assert all(later - earlier >= tick_every for earlier, later in itertools.pairwise(ticks)), "it does not spin"

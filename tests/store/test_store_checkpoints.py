@@ -57,6 +57,17 @@ def test_only_the_newest_are_kept_and_the_rest_is_retired(store: Store, tmp_path
     assert owner.retire() == []
 
 
+def test_objects_that_are_no_parts_stop_no_retirement(store: Store, tmp_path: Path) -> None:
+    """A job may write below its own epoch, and anything."""
+    owner = store.checkpoints("j", 1)
+    keys = [publish(owner, step, tmp_path) for step in (10, 20, 30)]
+    strays = [f"jobs/j/checkpoints/{name}" for name in ("000001/notes.txt", "000001/last/model", "stray", "x/y/z")]
+    for key in strays:
+        store.data.put(key, b"not a part")
+    assert sorted(owner.retire()) == sorted(keys[0])
+    assert {entry.key for entry in store.data.list("jobs/j/checkpoints/")} == {*keys[1], *keys[2], *strays}
+
+
 def test_publishing_a_step_again_changes_nothing(store: Store, tmp_path: Path) -> None:
     owner = store.checkpoints("j", 1)
     assert publish(owner, 10, tmp_path) == publish(owner, 10, tmp_path)

@@ -1,5 +1,6 @@
 """The clocks."""
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -23,10 +24,14 @@ def test_market_time_runs_faster_from_its_epoch_on(monkeypatch: pytest.MonkeyPat
     assert clock.to_real(timedelta(seconds=120)) == timedelta(seconds=10)
 
 
-@pytest.mark.parametrize("text", ["fast", "12", "12@", "@1", "0@1", "-1@1", "nan@1"])
-def test_a_variable_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [(text, 'is not "<scale>@<epoch seconds>"') for text in ("fast", "12", "12@", "@1")]
+    + [(text, "the market's time scale must be above zero") for text in ("0@1", "-1@1", "nan@1")],
+)
+def test_a_variable_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch, text: str, problem: str) -> None:
     monkeypatch.setenv("EVERSPOT_CLOCK", text)
-    with pytest.raises(ValueError, match="EVERSPOT_CLOCK"):
+    with pytest.raises(ValueError, match=f"EVERSPOT_CLOCK='{text}'.*{re.escape(problem)}"):
         SystemClock.from_environment()
 
 

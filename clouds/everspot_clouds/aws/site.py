@@ -50,8 +50,8 @@ _SERVICES = {"sqs": "queue", "events": "rule", "cloudwatch": "alarm", "s3": "buc
 _REMOVED = ("queue", "rule", "alarm")
 """Kinds that hold no data."""
 
-_GONE = (".NotFound", "NotFoundException", "DoesNotExist", "NonExistentQueue", "Unknown")
-"""Ends of the codes of errors about what is gone already."""
+_GONE = (".NotFound", "NotFoundException", "DoesNotExist", "NonExistentQueue", "Unknown", "NotInDeletableState")
+"""Ends of the codes of errors about what is gone already, or is being deleted."""
 
 _PRICES = {
     "queue": 0.0,
@@ -134,13 +134,13 @@ class AwsSite:
         name = resource.name
         match resource.kind:
             case "fleet":
-                self._ec2.delete_fleets(FleetIds=[name], TerminateInstances=True)
+                _check(self._ec2.delete_fleets(FleetIds=[name], TerminateInstances=True), "UnsuccessfulFleetDeletions")
             case "Auto Scaling group":
                 self._scaling.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
             case "volume":
                 self._ec2.delete_volume(VolumeId=name)
             case "VPC endpoint":
-                self._ec2.delete_vpc_endpoints(VpcEndpointIds=[name])
+                _check(self._ec2.delete_vpc_endpoints(VpcEndpointIds=[name]), "Unsuccessful")
             case "NAT gateway":
                 self._ec2.delete_nat_gateway(NatGatewayId=name)
             case "address":
@@ -290,3 +290,14 @@ def _parse_arn(arn: str) -> RemainingResource:
 def _tags(description: Mapping[str, Any]) -> dict[str, str]:
     tags: Sequence[Mapping[str, str]] = description.get("Tags") or []
     return {tag["Key"]: tag.get("Value", "") for tag in tags}
+
+
+def _check(answer: Mapping[str, Any], failures: str) -> None:
+    """Check the answer to a request that names its failures in a list (EC2 API Reference, DeleteFleets and
+    DeleteVpcEndpoints).
+
+    Raises:
+        ClientError: the first failure.
+    """
+    for failure in answer.get(failures) or ():
+        raise ClientError({"Error": failure["Error"]}, "Delete")

@@ -45,7 +45,8 @@ def refusal(visit: str, offer: VisitOffer, manifest: Manifest, now: datetime, *,
     if draining:
         return f"{manifest.cluster} is being drained"
     if not timedelta(0) <= now - offer.at + OFFER_LIFE <= 2 * OFFER_LIFE:
-        return f"the offer was made at {offer.at:%Y-%m-%d %H:%M} UTC: too long ago"
+        problem = "too long ago" if offer.at < now else "in the future by this cluster's clock"
+        return f"the offer was made at {offer.at:%Y-%m-%d %H:%M} UTC: {problem}"
     job = offer.submission
     since = max(job.submitted_at, (job.visit.waits_since if job.visit is not None else None) or job.submitted_at)
     if since - offer.at > OFFER_LIFE:  # times so far ahead that the plan's arithmetic could overflow

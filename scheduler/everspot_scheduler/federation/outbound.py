@@ -26,6 +26,7 @@ MIRROR_EVERY = timedelta(minutes=1)
 """Real time between two updates of a visit's progress in the home store."""
 SENT = "SENT"
 """The record's state from the moment when an offer may exist."""
+_NO_RECORD = "ENDED without a final record"
 _STUCK = (CheckpointCorrupt, DigestMismatch, UnsafeArchive, DatasetMissing, FileNotFoundError)
 """Errors that no retry of the copy can resolve."""
 _ENDS = {
@@ -239,7 +240,10 @@ class MoveStep:
             return
         visit_record, events = visit
         if visit_record is None or not visit_record.state.final:
-            _log.error("visit %s is said to have ended, and its record says otherwise", self._away.visit)
+            _log.error("visit %s has ended by its offer, and has no final record", self._away.visit)
+            if not self._all.patient(self._away, _NO_RECORD, self._peer, self._clock):
+                reason = f"{self._peer.name} has no record of how {self._away.visit} ended"
+                self._home(TripEnd.WITHDRAWN, reason, offer)
             return
         try:
             brought = job_transfer.copy_home(self._store, host, self._job, self._away.visit, self._epoch)

@@ -13,7 +13,9 @@ import pytest
 from e2e_helpers import BUCKETS, PLAIN, LiveCluster, everspot, everspot_output
 from everspot_core.jobs.records import EventKind
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
+# Seven starts of torch. tests/cli/test_cli_ab.py shows the command, and tests/trainer that an interruption changes
+# no bit.
+pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 PARAMETERS = {"data": "synthetic", "limit_train": 512, "epochs": 25, "batch_size": 16, "width": 4, "learning_rate": 0.1}
 

@@ -10,7 +10,9 @@ import pytest
 from e2e_helpers import PROGRAMS, LiveCluster, everspot, forking
 from everspot_core.jobs.records import EventKind, JobState
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(1800)]
+# tests/agent/test_agent_early_stop.py interrupts both kinds of programs under real agents, and test_e2e_put_off.py has
+# a job begin after another one on a whole cluster.
+pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 HOLD = 30
 RULE = {"metric": "val_loss", "min_delta": "0.1%", "patience": 12}

@@ -11,7 +11,9 @@ import pytest
 
 from tests.cli.conftest import everspot
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+# tests/cli/test_cli_init.py declares a cluster that was added to a project, without an engine; the demo, which CI runs,
+# submits jobs to the local stack.
+pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(1200)]
 PROJECT = f"name: shop\nruntime: {{name: python, options: {{virtualenv: '{sys.prefix}'}}}}\nmain: infra/\n"
 PROGRAM = 'import pulumi\nimport pulumi_aws\n\npulumi_aws.s3.Bucket("catalogue")\npulumi.export("shop", "open")\n'
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +52,6 @@ def test_a_cluster_added_to_a_project_is_previewed_beside_what_the_project_has(
     assert not list((tmp_path / "stacks").glob("*")), "the project keeps its own form"
 
 
-@pytest.mark.nightly  # the demo submits jobs to this stack too, and CI runs it
 def test_the_local_stacks_first_job_runs_on_a_spot_instance(
     tmp_path: Path, on_local_cloud: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

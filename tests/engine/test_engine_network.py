@@ -1,4 +1,4 @@
-"""Errors and warnings of a preview: an existing network, credentials."""
+"""Errors and warnings of a preview: an existing network, a missing image, credentials."""
 
 import dataclasses
 from typing import Any
@@ -64,6 +64,13 @@ def test_an_existing_network_is_looked_at_before_anything_is_made_in_it(rig: Any
 
 def endpoint(rig: Any, service: str, **how: Any) -> None:
     rig.client("ec2").create_vpc_endpoint(ServiceName=f"com.amazonaws.{rig.env['AWS_REGION']}.{service}", **how)
+
+
+def test_a_missing_image_says_in_one_sentence_what_to_run(rig: Any) -> None:
+    written(rig, "imageless", imageId=None, imageParameter="/everspot/image/none")
+    message = rig.refused("imageless")
+    assert "there is no image yet: the parameter /everspot/image/none cannot be read" in message
+    assert "packer build -var region=REGION" in message
 
 
 def test_missing_credentials_are_told_in_one_sentence(rig: Any) -> None:

@@ -72,6 +72,17 @@ def test_a_cluster_is_noted_once_and_used_from_any_folder(world, other, tmp_path
     assert world.store.manifest().cluster == "test"
 
 
+def test_a_forgotten_cluster_is_in_use_no_more_and_an_unknown_one_is_not_found(world):
+    assert everspot("use", "one", "--store", world.url).code == 0
+    assert everspot("--json", "use", "one", "--forget").json == {"name": "one", "forgotten": True}
+    assert everspot("--json", "clusters").json == []
+    assert everspot("jobs").code != 0
+    again = everspot("use", "one", "--forget")
+    assert again.code == 3
+    assert "no cluster is known as 'one'" in again.err
+    assert world.store.manifest().cluster == "test"
+
+
 def test_the_file_is_the_users_alone_and_any_text_survives_it(world):
     url = world.url + "/%22quoted%22"
     userconfig.save(userconfig.UserConfig("a.b", {"a.b": userconfig.KnownCluster("a.b", url, 'so "called" ü')}))

@@ -1,6 +1,7 @@
 """Preflight asks AWS for what Karpenter launches nodes with, by real calls to the local cloud."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -12,10 +13,12 @@ import pytest
 import yaml
 from api_server_proxy import ApiServerProxy, proxied
 from everspot_clouds.base import Check, Verdict
+from everspot_clouds.kubernetes.access_checks import access_checks
 from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_clouds.kubernetes.node_checks import network_checks, pass_role_checks, role_checks
 from everspot_clouds.preflight_plan import read_plan
 from everspot_core.cluster.preflight import PreflightPlan, cap_checks
+from everspot_local.aws.account import ACCOUNT
 from everspot_local.cloud import LocalCloud
 from everspot_local.market.delays import Delays
 from everspot_local.options import Options
@@ -160,6 +163,30 @@ def test_karpenter_has_to_be_allowed_to_pass_the_nodes_role(server: ApiServerPro
     iam.put_role_policy(RoleName=CONTROLLER, PolicyName="pass", PolicyDocument=policy)
     (allowed,) = check_pass_role(plan)
     assert allowed.verdict is Verdict.OK
+
+
+@pytest.mark.usefixtures("account")
+def test_a_role_of_pull_requests_that_reads_secrets_is_named_with_the_command_that_ends_it() -> None:
+    eks, caller = boto3.client("eks"), boto3.client("sts").get_caller_identity()["Arn"]
+    assert access_checks(eks, "research", caller) == []  # there is no such cluster
+    network = {"subnetIds": ["subnet-1", "subnet-2"]}
+    eks.create_cluster(name="research", roleArn=create_role("eks", "eks.amazonaws.com"), resourcesVpcConfig=network)
+    assert access_checks(eks, "research", caller) == []  # nobody has an access entry
+    policies = "arn:aws:eks::aws:cluster-access-policy/AmazonEKS{}Policy".format
+    for name, policy in (("preview", "AdminView"), ("drift", "View"), ("deploy", "ClusterAdmin")):
+        place = {"clusterName": "research", "principalArn": f"arn:aws:iam::{ACCOUNT}:role/everspot-bootstrap-{name}"}
+        eks.create_access_entry(**place)
+        eks.associate_access_policy(**place, policyArn=policies(policy), accessScope={"type": "cluster"})
+    (check,) = access_checks(eks, "research", caller)
+    assert (check.name, check.verdict) == ("cluster access", Verdict.FAIL)
+    assert check.detail == (
+        "whoever opens a pull request reads all Secrets of research: "
+        "everspot-bootstrap-preview has AmazonEKSAdminViewPolicy"
+    )
+    cluster, principal, policy = shlex.split(check.fix.partition(",")[0])[4:9:2]
+    assert check.fix.startswith("aws eks disassociate-access-policy ") and "everspot-readers" in check.fix
+    eks.disassociate_access_policy(clusterName=cluster, principalArn=principal, policyArn=policy)
+    assert access_checks(eks, "research", caller) == []
 
 
 def test_without_karpenter_nobody_passes_a_role(server: ApiServerProxy) -> None:

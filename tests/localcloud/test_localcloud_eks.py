@@ -46,6 +46,27 @@ def test_an_association_is_made_changed_and_deleted(eks: Any) -> None:
     assert missing.value.response["Error"]["Code"] == "ResourceNotFoundException"
 
 
+def test_an_access_entry_has_policies_until_they_are_taken_from_it(eks: Any) -> None:
+    place = {"clusterName": "research", "principalArn": ROLE("preview")}
+    policy = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSAdminViewPolicy"
+    with pytest.raises(ClientError) as missing:
+        eks.list_associated_access_policies(**place)
+    assert missing.value.response["Error"]["Code"] == "ResourceNotFoundException"
+    assert eks.create_access_entry(**place)["accessEntry"]["type"] == "STANDARD"
+    with pytest.raises(ClientError) as conflict:
+        eks.create_access_entry(**place)
+    assert conflict.value.response["Error"]["Code"] == "ResourceInUseException"
+    assert eks.list_associated_access_policies(**place)["associatedAccessPolicies"] == []
+    eks.associate_access_policy(**place, policyArn=policy, accessScope={"type": "cluster"})
+    (associated,) = eks.list_associated_access_policies(**place)["associatedAccessPolicies"]
+    assert (associated["policyArn"], associated["accessScope"]["type"]) == (policy, "cluster")
+    eks.disassociate_access_policy(**place, policyArn=policy)
+    assert eks.list_associated_access_policies(**place)["associatedAccessPolicies"] == []
+    with pytest.raises(ClientError) as gone:
+        eks.disassociate_access_policy(**place, policyArn=policy)
+    assert gone.value.response["Error"]["Code"] == "ResourceNotFoundException"
+
+
 def test_pods_get_the_associated_role_if_it_trusts_them(kit: Any, eks: Any) -> None:
     roles = PodRoles(eks.meta.region_name, "research")
     assert roles.find("training", "agent") is roles.assume("training", "agent") is None

@@ -15,6 +15,7 @@ from everspot_core.cluster.preflight import PreflightPlan, cap_checks
 from everspot_clouds.aws.checks import account_checks, client_missing
 from everspot_clouds.aws.checks import client as aws_client
 from everspot_clouds.aws.checks import guarded as aws_guarded
+from everspot_clouds.kubernetes.access_checks import access_checks
 from everspot_clouds.kubernetes.node_checks import network_checks, pass_role_checks, role_checks
 from everspot_clouds.kubernetes.requirements import claim_checks, guarded, requirement_checks, rights_check
 from everspot_clouds.kubernetes.rules import CLUSTER_LABEL, DECLARED, GKE, GKE_CONTEXT, GKE_VERSION
@@ -39,6 +40,7 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
     checks = account_checks(plan.manifest.region, plan.manifest, plan.catalogue, clock)
     if checks[0].verdict is not Verdict.OK:
         return checks
+    caller = checks[0].detail
     checks += cap_checks(plan)
     checks += aws_guarded("image", "user", lambda: _image(plan.image))
     eks = partial(aws_client, plan.manifest.region, "eks")
@@ -51,6 +53,8 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
             return checks + reached
         checks += reached
         checks += aws_guarded("eks cluster", "user", lambda: _eks(eks(), plan, client))
+        access = aws_guarded("cluster access", "user", lambda: access_checks(eks(), plan.host_cluster, caller))
+        checks += [check for check in access if check.verdict is not Verdict.SKIP]  # most people may not see it
         checks.append(rights_check(client, RIGHTS, "let an administrator bind you to cluster-admin, or run it for you"))
         checks += requirement_checks(client, gpus=any(kind.gpus for kind in plan.types))
         checks += _nodes(plan, client)

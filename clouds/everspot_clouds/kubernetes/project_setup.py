@@ -22,7 +22,7 @@ from everspot_clouds.aws.project_setup import (
 )
 from everspot_clouds.aws.rules import BOOTSTRAP, dns_suffix
 from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep, filled, list_offered
-from everspot_clouds.kubernetes.rules import DECLARED, EKS_NAME
+from everspot_clouds.kubernetes.rules import DECLARED, EKS_NAME, READERS, READING_ROLES
 
 _PLACE = re.compile(rf"(\d{{12}})/({EKS_NAME.pattern})")
 UNBUILT = "0" * 64
@@ -30,8 +30,6 @@ UNBUILT = "0" * 64
 IMAGE_NAME = "everspot"
 SETTINGS_FILES = ("stacks/Pulumi.dev.yaml", "stacks/Pulumi.prod.yaml")
 """The files that name the image."""
-READERS = "everspot-readers"
-"""Group of the Kubernetes cluster, and its ClusterRole: of jobs that preview or look for drift."""
 AMI_ALIAS = "al2023@v20260115"
 
 CLUSTER_SETTINGS = """\
@@ -166,7 +164,7 @@ def _access(account: str, eks: str, region: str) -> SetupStep:
         f"aws eks update-kubeconfig --region {region} --name {eks} --alias {eks}",
         f"{kubectl} clusterrole {READERS} --verb=get,list,watch --resource={resources}",
         f"{kubectl} clusterrolebinding {READERS} --clusterrole={READERS} --group={READERS}",
-        *(f"aws eks create-access-entry {entry}{name} --kubernetes-groups {READERS}" for name in ("preview", "drift")),
+        *(f"aws eks create-access-entry {entry}{name} --kubernetes-groups {READERS}" for name in READING_ROLES),
         f"aws eks create-access-entry {entry}deploy",
         f"aws eks associate-access-policy {entry}deploy --policy-arn {deploying} --access-scope type=cluster",
     )

@@ -75,6 +75,13 @@ DECLARED = (
 )
 """What a stack declares: resources of the API server and their groups. Secrets are not among them."""
 
+READERS = "everspot-readers"
+"""Group of the Kubernetes cluster, and its ClusterRole: of jobs that preview or look for drift."""
+
+READING_ROLES = ("preview", "drift")
+"""Roles of the bootstrap, after its name, that a repository's jobs take to read: anybody starts these who opens a pull
+request."""
+
 EKS_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
 """Names of EKS clusters (Amazon EKS API Reference, CreateCluster)."""
 

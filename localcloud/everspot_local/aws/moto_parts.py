@@ -30,7 +30,7 @@ from moto.sqs.models import Queue, SQSBackend
 from moto.ssm.models import SimpleSystemManagerBackend
 from moto.sts.responses import TokenResponse
 
-from everspot_local.aws import budgets, cost_explorer, eks, pages, refusals, service_quotas, sqs
+from everspot_local.aws import budgets, cost_explorer, eks, eks_access, pages, refusals, service_quotas, sqs
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling import groups as autoscaling
 from everspot_local.aws.autoscaling import refresh
@@ -64,8 +64,8 @@ _REPLACED: list[tuple[object, str, object]] = [
     (BudgetsResponse, "list_tags_for_resource", budgets.list_tags_for_resource),
     (BudgetsResponse, "describe_subscribers_for_notification", budgets.describe_subscribers_for_notification),
     *((CostExplorerResponse, method.__name__, method) for method in cost_explorer.METHODS),
-    *((EKSResponse, method.__name__, method) for method in eks.METHODS),
-    (eks_urls, "url_paths", eks.URL_PATHS),
+    *((EKSResponse, method.__name__, method) for method in (*eks.METHODS, *eks_access.METHODS)),
+    (eks_urls, "url_paths", {**eks.URL_PATHS, **eks_access.URL_PATHS}),
     (SimpleSystemManagerBackend, "get_parameter", eks.get_parameter),
     (NatGatewayBackend, "delete_nat_gateway", gateways.delete_nat_gateway),
     (IAMBackend, "create_service_linked_role", roles.create_service_linked_role),

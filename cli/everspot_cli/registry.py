@@ -100,7 +100,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "gpus": CommandEntry(
         "gpus",
-        "Show the GPUs of both clouds by region with their prices, the cheapest GPU first.",
+        "Show the GPUs of every cloud by region with their prices, the cheapest GPU first.",
         "Fleet",
     ),
     "federation": CommandEntry(
@@ -214,7 +214,8 @@ GROUPS: dict[str, dict[str, CommandEntry]] = {
 ALIASES: dict[str, tuple[str, str]] = {
     name: (group, name) for group, entries in GROUPS.items() for name in entries if name != "list"
 } | {"clusters": ("cluster", "list")}
-"""Names that commands had before they moved into a group. They still work, and no help lists them."""
+"""Hidden top-level names of the commands in groups, for scripts of before there were groups. They take precedence over
+`COMMANDS`."""
 
 
 class Command(TyperCommand):

@@ -70,8 +70,8 @@ def find_orphans(
         clock: The market's.
         site: The cluster's resources; by default asked with the environment's credentials.
         catalogue: Types and prices; by default the built-in ones.
-        refused: Called with the reason if queues, buckets or other resources cannot be listed; if it is None, that
-            raises an error.
+        refused: A list that gets the reason if queues, buckets or other services cannot be listed. None: that raises
+            the error.
 
     Raises:
         CloudError: if the cloud refuses or does not answer.
@@ -140,8 +140,8 @@ def _usd_per_hour(resource: RemainingResource, region: str, catalogue: Catalogue
 def _spot_prices(
     manifest: Manifest, clock: Clock, machines: Sequence[RemainingResource]
 ) -> dict[tuple[str, str], float]:
-    """Return the present spot prices; None if the cloud does not state them: that an orphan exists matters more than
-    its price."""
+    """Return the present spot prices by type and zone; empty if the cloud does not state them. A missing price must
+    not hide an orphan."""
     pools = {(machine.instance_type, machine.zone) for machine in machines if machine.instance_type}
     if not pools:
         return {}

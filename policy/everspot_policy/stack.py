@@ -63,8 +63,8 @@ class StackRule:
 
 
 def _within_budget(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[StackProblem]:
-    """Yield the budget of an environment, beside the high end of its estimated cost. Nothing is reported if one of them
-    is unknown: a failed estimate is not an estimate of zero."""
+    """Yield a problem if the high end of the estimated cost exceeds the environment's budget. Nothing is reported if
+    one of them is unknown: a failed estimate is not an estimate of zero."""
     if bounds.high is not None and bounds.budget is not None and bounds.high > bounds.budget:
         yield "", Problem("", f"may cost up to ${bounds.high:,.2f} a month; its budget is ${bounds.budget:,.2f}")
 

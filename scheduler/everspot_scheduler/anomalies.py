@@ -33,7 +33,7 @@ from everspot_core.schedule.provisioning.suspension import suspensions_in
 from everspot_store import BadDocument, Store, StoreError
 
 from everspot_scheduler.backoff import Backoff
-from everspot_scheduler.budget_spending import Accounts
+from everspot_scheduler.budget_spending import BudgetSpending
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observer import Observation
@@ -60,8 +60,10 @@ AS_USUAL = Unusual(USUAL, ())
 class AnomalyWatch:
     """The anomalies of one cluster. An error of the store never stops a tick: the next look tries again."""
 
-    def __init__(self, store: Store, scheduler_id: str, accounts: Accounts, declaration: ManifestWatch) -> None:
-        self._store, self._accounts, self._declaration = store, accounts, declaration
+    def __init__(
+        self, store: Store, scheduler_id: str, budget_spending: BudgetSpending, manifest_watch: ManifestWatch
+    ) -> None:
+        self._store, self._budget_spending, self._manifest_watch = store, budget_spending, manifest_watch
         clock, now = store.clock, store.clock.now()
         self._backoff, self._spent_backoff = (
             Backoff(max(LEAST, clock.to_real(interval))) for interval in (LOOK_EVERY, SPENT_EVERY)
@@ -74,7 +76,7 @@ class AnomalyWatch:
     @property
     def unusual(self) -> Unusual:
         """The anomalies now, by the thresholds that are declared now."""
-        return Unusual(self._declaration.manifest.anomalies or USUAL, self._anomalies.open)
+        return Unusual(self._manifest_watch.manifest.anomalies or USUAL, self._anomalies.open)
 
     def load(self) -> None:
         """Read the documents of the last scheduler.
@@ -110,7 +112,7 @@ class AnomalyWatch:
 
     def _add_up(self, observation: Observation, ledger: Ledger) -> None:
         days: dict[date, dict[str, float]] = defaultdict(dict)
-        for (day, team), amount in self._accounts.days(observation, ledger).items():
+        for (day, team), amount in self._budget_spending.days(observation, ledger).items():
             days[day][team] = round(amount.dollars, 6)
         before = self._spending
         self._spending = before.with_days(days, self._store.clock.now())
@@ -129,7 +131,7 @@ class AnomalyWatch:
         ]
 
     def _suspended_types(self, view: ClusterView, now: datetime) -> dict[str, str]:
-        elastic = self._declaration.manifest.elastic
+        elastic = self._manifest_watch.manifest.elastic
         if elastic is None:  # the cluster launches no instances
             return {}
         suspended = suspensions_in(view, now)

@@ -33,15 +33,15 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Account:
+class _InstanceCost:
     """The cost of an instance up to `until`."""
 
     spent: dict[tuple[date, str], Amount]
     until: datetime
 
 
-class Accounts:
-    """Keeps the accounts of one cluster, tick by tick."""
+class BudgetSpending:
+    """The spending of one cluster's teams and environment, tick by tick."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class Accounts:
         self._loaded = False
         self._read_events: dict[str, Sequence[Event]] = {}
         self._claims: dict[str, dict[str, list[Tenure]]] = defaultdict(dict)
-        self._accounts: dict[str, _Account] = {}
+        self._costs: dict[str, _InstanceCost] = {}
         self._over: dict[tuple[date, str], Amount] = {}  # of the instances below, together
         self._done: set[str] = set()
 
@@ -127,35 +127,35 @@ class Accounts:
         if ended is not None and ended.ended_at < month:
             self._close(agents)
             return {}
-        account = self._accounts.setdefault(name, _Account({}, max(month, launch.launched_at)))
+        cost = self._costs.setdefault(name, _InstanceCost({}, max(month, launch.launched_at)))
         claims = {agent: [t for own in self._claims.get(agent, {}).values() for t in own] for agent in agents}
         tenures = in_order(tenures_by_machine(claims, ledger.launches, ledger.ends)[name])
         kind = ledger.catalogue.types.get(launch.instance_type)
         gpus = kind.gpus if kind is not None else 0
         book, rules, settled = ledger.prices(), ledger.billing, now - SETTLED
-        if settled - account.until >= SETTLED or (ended is not None and ended.ended_at < settled):
-            until = max(account.until, settled)
-            before = spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=account.until, now=until)
-            add(account.spent, before)
-            account.until = until
+        if settled - cost.until >= SETTLED or (ended is not None and ended.ended_at < settled):
+            until = max(cost.until, settled)
+            before = spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=cost.until, now=until)
+            add(cost.spent, before)
+            cost.until = until
             for agent in agents:
                 self._thin_out(agent, until)
-        if ended is not None and ended.ended_at < account.until:
+        if ended is not None and ended.ended_at < cost.until:
             self._close(agents)
-            add(self._over, account.spent)
-            return account.spent
-        total = dict(account.spent)
-        add(total, spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=account.until, now=now))
+            add(self._over, cost.spent)
+            return cost.spent
+        total = dict(cost.spent)
+        add(total, spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=cost.until, now=now))
         return total
 
     def _close(self, names: Iterable[str]) -> None:
         for name in names:
             self._done.add(name)
-            self._accounts.pop(name, None)
+            self._costs.pop(name, None)
             self._claims.pop(name, None)
 
     def _thin_out(self, name: str, until: datetime) -> None:
-        """Forget tenures that had ended by then: they are in the account."""
+        """Forget tenures that had ended by then: the computed cost has them."""
         tenures_by_job = self._claims.get(name, {})
         for job in list(tenures_by_job):
             tenures_by_job[job] = [hold for hold in tenures_by_job[job] if hold.end > until]

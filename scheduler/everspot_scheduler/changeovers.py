@@ -84,7 +84,7 @@ class ChangeoverLog:
         return self._experience.whole(own=own) if own else self._usual
 
     @property
-    def lasting(self) -> timedelta | None:
+    def lasting_bound(self) -> timedelta | None:
         """The bound that deadlines are refused by; None if nothing has been measured yet."""
         return self._lasting
 
@@ -101,7 +101,7 @@ class ChangeoverLog:
         self._experience = Experience(self._samples.times)
         measured = any(t.seconds for t in self._samples.times)
         self._usual = self._experience.whole() if measured else None
-        self._lasting = self._experience.lasting() if measured else None
+        self._lasting = self._experience.lasting_bound() if measured else None
 
     def _measure(
         self,

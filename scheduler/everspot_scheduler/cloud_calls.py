@@ -1,4 +1,4 @@
-"""Asks the cloud, not too often. Errors of the cloud stop nothing else in a tick."""
+"""Makes the scheduler's calls to the cloud, each at its own rate. An error of the cloud never ends a tick."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ class CloudCalls:
         self._ends_backoff = Backoff(max(5 * seconds, 2 * tick))
         self._prices = Backoff(max(15 * seconds, 6 * tick))
         self._scores = Backoff(max(ASK_EVERY, 6 * tick))
-        self._ends = Backoff(tick / 2)
+        self._terminate_backoff = Backoff(tick / 2)
 
     def instances(self, facts: Facts, *, urgent: bool) -> None:
         """Ask for a description of all instances of the cluster, and for how others ended, if it is due. The
@@ -56,7 +56,7 @@ class CloudCalls:
 
     def end(self, elastic_manager: ElasticManager, names: list[str]) -> None:
         """Ask to end these instances, if it is due."""
-        self._call_cloud(self._ends, lambda: elastic_manager.end(names), "ending instances")
+        self._call_cloud(self._terminate_backoff, lambda: elastic_manager.end(names), "ending instances")
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
         """Delete these messages from the queue. A message that could not be deleted comes again, which does no harm."""

@@ -17,11 +17,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Facts:
-    """The cloud's facts about the cluster's instances. All moments are market time, except `described_at`.
+    """The cloud's facts about the cluster's instances. All moments are market time, except monotonic ones.
 
     Attributes:
-        unknown: the instances that have reported and that no description knew.
-        missed: those of them that had reported before the last description.
+        described: The instances of the last description, by id.
+        described_at: The monotonic time of the last description; None: there was none yet.
+        ends: The ends that the cloud reports apart from a description, by instance.
+        warned: The instances with an interruption notice, with its deadline where it has one.
+        warned_at: When each of them got its notice.
+        rebalance: The instances with a rebalance recommendation.
+        ended_ids: The instances that have ended, by a message.
+        unknown: The instances that have reported and that the last description lacks.
+        confirmed_unknown: Those of them that had reported before the last description.
+        ended_at: When each instance began to end or ended, by a message, whichever is first.
+        waiting: The messages whose meaning is not stored yet, with the monotonic time at which each came.
     """
 
     described: dict[str, CloudInstance] = field(default_factory=dict)
@@ -30,9 +39,9 @@ class Facts:
     warned: dict[str, datetime | None] = field(default_factory=dict)
     warned_at: dict[str, datetime] = field(default_factory=dict)
     rebalance: set[str] = field(default_factory=set)
-    over: set[str] = field(default_factory=set)
+    ended_ids: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
-    missed: set[str] = field(default_factory=set)
+    confirmed_unknown: set[str] = field(default_factory=set)
     ended_at: dict[str, datetime] = field(default_factory=dict)
     waiting: dict[_Key, tuple[Message, timedelta]] = field(default_factory=dict)
 
@@ -41,7 +50,7 @@ class Facts:
         monotonic time of the request."""
         self.described = {i.instance_id: i for i in instances}
         self.tell_ends(ends)
-        self.missed = self.unknown - self.described.keys()
+        self.confirmed_unknown = self.unknown - self.described.keys()
         self.described_at = now
 
     def tell_ends(self, ends: Iterable[CloudEnd]) -> None:
@@ -81,7 +90,7 @@ class Facts:
                 self.rebalance.add(name)
             case MessageKind.ENDING | MessageKind.ENDED:
                 if message.kind is MessageKind.ENDED:
-                    self.over.add(name)
+                    self.ended_ids.add(name)
                 if message.at is not None:  # an instance costs nothing from the first of the two on
                     self.ended_at[name] = min(message.at, self.ended_at.get(name, message.at))
             case _:
@@ -91,7 +100,7 @@ class Facts:
         """Return whether a waiting message reports a change, after the last description, that a new description would
         explain.
 
-        Messages about unknown instances wait for it without hurrying it: in a shared account there may be many.
+        Messages about unknown instances do not call for a description, because a shared account may have many.
         """
         changes = (MessageKind.LAUNCHED, MessageKind.ENDING, MessageKind.ENDED)
         return any(
@@ -109,12 +118,12 @@ class Facts:
         for key, (message, received) in list(self.waiting.items()):
             if message.kind is MessageKind.CAPACITY:
                 _log.warning("the fleet could not launch: %s", message.text)
-                over = True
+                may_delete = True
             elif not is_known(message.instance_id):
-                over = not self._newer(received)
+                may_delete = not self._newer(received)
             else:
-                over = written(message)
-            if over:
+                may_delete = written(message)
+            if may_delete:
                 del self.waiting[key]
                 done.append(message)
         return done
@@ -130,7 +139,7 @@ class Facts:
         """Return whether an instance has reported that the last description does not know, and that was not asked for
         yet."""
         self.unknown = {name for name in reported if not self.may_exist(name)}
-        return not self.unknown <= self.missed
+        return not self.unknown <= self.confirmed_unknown
 
     def is_gone(self, instance_id: str) -> bool:
         """Return whether the instance has ended, by the cloud."""
@@ -138,7 +147,7 @@ class Facts:
         # An instance whose end was reported and that is still described is shutting down, which takes the cloud a
         # while.
         ended = described.phase is Phase.ENDED if described is not None else instance_id in self.ends
-        return instance_id in self.over or ended
+        return instance_id in self.ended_ids or ended
 
     def ending(self, instance_id: str) -> bool:
         """Return whether the cloud is about to take the instance, or is ending it."""

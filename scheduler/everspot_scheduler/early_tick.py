@@ -29,7 +29,7 @@ class EarlyTick:
         self._looked_at = store.clock.monotonic()
         self._token: bytes | None = None
         self.idle = False
-        """Whether the wake-up object is relied on."""
+        """Whether the scheduler relies on the wake-up object instead of listing jobs."""
 
     def record_observation(self, observation: Observation, *, coming: bool, idle: bool = False) -> None:
         """Note the observation of a tick that has ended.
@@ -37,8 +37,8 @@ class EarlyTick:
         Args:
             observation: Of that tick.
             coming: Whether a launched instance has not reported yet.
-            idle: Whether there is nothing to do. The wake-up object is relied on from the next such tick on: only that
-                one has seen everything that was written before the object was read.
+            idle: Whether there is nothing to do. The scheduler relies on the wake-up object from the second idle tick
+                in a row on, because only that tick has read everything that was written before the object was read.
 
         Raises:
             StoreError: if the wake-up object could not be read.
@@ -54,14 +54,14 @@ class EarlyTick:
         self._reported = {
             name for name in self._reported if name not in observation.jobs and name not in observation.instances
         }
-        # Whose ticks take long does not tick all the time.
+        # A scheduler whose ticks take long must not start the next one immediately.
         self._jobs, self._instances = Backoff(self._tick_every), Backoff(max(self._tick_every / LOOKS, took))
         for backoff in (self._jobs, self._instances):
             backoff.called(now)
 
-    def come(self) -> bool:
-        """Return whether there is a newcomer, each reported once. If the store does not answer, the next tick reports
-        that."""
+    def detect(self) -> bool:
+        """Return whether there is a reason for an early tick. Each new name is reported once. If the store does not
+        answer, the next tick reports that."""
         observation, now = self._observation, self._store.clock.monotonic()
         self._looked_at = now
         if observation is None:

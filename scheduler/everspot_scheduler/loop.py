@@ -92,7 +92,7 @@ class Scheduler:
         while not stopped() and (remaining := until - clock.monotonic()) > timedelta(0):
             clock.sleep(min(remaining, WAKEUP_POLL))
             self.publish.beat_between_ticks()
-            if self.services.receive_messages() or self.publish.early_tick.come():
+            if self.services.receive_messages() or self.publish.early_tick.detect():
                 return
 
     def tick(self) -> None:

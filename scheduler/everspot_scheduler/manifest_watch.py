@@ -39,7 +39,7 @@ class ManifestWatch:
         self._etag: str | None = None
         self._rolls_to = self._doubted = ""
         self._since, self._generation_since = store.clock.monotonic(), store.clock.now()
-        self._standing_since, self._stranger = store.clock.now(), ""
+        self._standing_since, self._unexplained = store.clock.now(), ""
         self._backoff = Backoff(TICKS_BETWEEN * manifest.limits.tick_every)
 
     @property
@@ -67,7 +67,7 @@ class ManifestWatch:
         if document is None or document.etag == self._etag:
             return False
         if self.manifest.standing != document.value.standing:
-            self._since, self._standing_since, self._stranger = now, self._store.clock.now(), ""
+            self._since, self._standing_since, self._unexplained = now, self._store.clock.now(), ""
         if self.manifest.generation != document.value.generation or self._etag is None:
             self._generation_since = self._store.clock.now()
         if self._etag is not None:
@@ -86,16 +86,16 @@ class ManifestWatch:
         if standing is None or stood < self._settling:
             return None
         agents = [i for i in instances if _is_agent(i)]
-        stranger = next((i for i in agents if self._is_unasked(i, agents, standing)), None)
-        if stranger is None:
+        unexplained = next((i for i in agents if self._is_unexplained(i, agents, standing)), None)
+        if unexplained is None:
             return standing
-        if not self._stranger:
-            market = _market(stranger)
-            self._stranger = stranger.instance_id
+        if not self._unexplained:
+            market = _market(unexplained)
+            self._unexplained = unexplained.instance_id
             _log.error(
-                "%s (%s) was brought while its market held the declared %d without it: the fleet is sized by somebody "
-                "else, and nothing is let go as excess",
-                stranger.instance_id, market.value, _target(standing, market),
+                "%s was launched although the %s fleet already had its declared %d units: something else resizes the "
+                "fleet, so no instance is released as excess",
+                unexplained.instance_id, market.value, _target(standing, market),
             )  # fmt: skip
         return None
 
@@ -103,7 +103,7 @@ class ManifestWatch:
     def _settling(self) -> timedelta:
         return TICKS_TO_SETTLE * self.limits.tick_every
 
-    def _is_unasked(self, instance: InstanceView, agents: Iterable[InstanceView], standing: Standing) -> bool:
+    def _is_unexplained(self, instance: InstanceView, agents: Iterable[InstanceView], standing: Standing) -> bool:
         """Return whether the instance was launched although others that stay made up the declared size long before."""
         clock, launched, market = self._store.clock, _launched(instance), _market(instance)
         if clock.to_real(launched - BOOT - self._standing_since) < self._settling:

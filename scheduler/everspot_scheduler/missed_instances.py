@@ -1,4 +1,4 @@
-"""Puts instances on the bill that no scheduler has seen in a description, because the cloud had forgotten them by then.
+"""Writes ledger entries for instances that ended before any scheduler described them.
 
 Such an instance has left one of two traces. If its agent reported, the heartbeats say from when on it ran, and until
 when. If it never reported, only the answer to its launch says that it existed. Then nobody knows how long it cost

@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 class Notifier:
     """The notifications of one cluster. `look` raises the store's errors."""
 
-    def __init__(self, store: Store, declaration: ManifestWatch, cloud: Cloud) -> None:
-        self._store, self._declaration, self._cloud = store, declaration, cloud
+    def __init__(self, store: Store, manifest_watch: ManifestWatch, cloud: Cloud) -> None:
+        self._store, self._manifest_watch, self._cloud = store, manifest_watch, cloud
         self._sent: set[str] | None = None
         self._since: dict[Occasion, datetime] = {}
         self._was_off = False
@@ -42,7 +42,7 @@ class Notifier:
     def look(self, observation: Observation, anomalies: Sequence[Anomaly] = ()) -> None:
         """Record the messages that were sent since the last call, and send the due ones. `anomalies`: all that are
         open."""
-        settings = self._declaration.manifest.notifications
+        settings = self._manifest_watch.manifest.notifications
         if settings is None or (settings.topic_arn is None and settings.webhook_secret_arn is None):
             self._since, self._was_off = {}, True
             return
@@ -55,7 +55,7 @@ class Notifier:
             for name, job in sorted(observation.jobs.items())
             if name not in observation.unreadable_jobs
         ]
-        now, cluster = self._store.clock.now(), self._declaration.manifest.cluster
+        now, cluster = self._store.clock.now(), self._manifest_watch.manifest.cluster
         unusual = due_anomalies(cluster, anomalies, self._since)
         self._forget(observation, {notification.key for notification in unusual}, self._sent)
         for notification in [*unusual, *due(cluster, jobs, now, self._since)]:

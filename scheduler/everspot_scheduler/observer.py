@@ -67,12 +67,12 @@ class Observation:
 class Observer:
     """Looks at one cluster, tick by tick. Raises the store's errors."""
 
-    def __init__(self, store: Store, declaration: ManifestWatch) -> None:
-        self._store, self._declaration = store, declaration
-        longest = (
-            declaration.limits.lease_ttl / 2
-        )  # of a tick; a longer one is an outage, of the store or of this machine
-        self._records, self._instances = Staleness(longest), Staleness(longest)
+    def __init__(self, store: Store, manifest_watch: ManifestWatch) -> None:
+        self._store, self._manifest_watch = store, manifest_watch
+        # The longest gap between two ticks that counts as staleness. A longer gap is an outage of the store or of this
+        # machine.
+        longest_gap = manifest_watch.limits.lease_ttl / 2
+        self._records, self._instances = Staleness(longest_gap), Staleness(longest_gap)
         self._pool = ThreadPoolExecutor(_BRANCHES, thread_name_prefix="everspot-look")
         self._read_at: dict[str, timedelta] = {}
         self._read: dict[str, str] = {}  # the ETags of what was read
@@ -86,7 +86,7 @@ class Observer:
         Raises:
             StoreError: if the store cannot be read; nothing is known then.
         """
-        store, clock, ttl = self._store, self._store.clock, self._declaration.limits.lease_ttl
+        store, clock, ttl = self._store, self._store.clock, self._manifest_watch.limits.lease_ttl
         beats = self._pool.submit(self._heartbeats)
         cancels, drills = self._pool.submit(store.cancels.scan), self._pool.submit(store.drills.scan)
         draining = self._pool.submit(self._draining)
@@ -126,10 +126,10 @@ class Observer:
     ) -> dict[str, Versioned[InstanceRecord]]:
         """Return the heartbeats: the newest ones, but of instances without a job only recent ones while no job
         waits."""
-        now, unread = self._store.clock.monotonic(), BEATS_UNREAD * self._declaration.limits.beat_every
+        now, unread = self._store.clock.monotonic(), BEATS_UNREAD * self._manifest_watch.limits.beat_every
         busy = {name for name, a in assignments.items() if _takes_no_other(a.value, waiting)}
         changed = [name for name in busy & self._read.keys() & listed.keys() if self._read[name] != listed[name]]
-        # One that wrote between its listing and its reading, at its first, has no moment yet at which it was current.
+        # A heartbeat that changed between its listing and its first reading has no entry in _read_at. It sorts first.
         later = set(sorted(changed, key=lambda name: self._read_at.get(name, timedelta.min))[BUSY_READS:])
 
         def keep(name: str) -> bool:

@@ -13,9 +13,10 @@ R = TypeVar("R")
 
 
 def run_parallel(call: Callable[[T], R], items: Sequence[T], *, alone: int = ALONE) -> list[R]:
-    """Return the results of the calls, in order. All calls are made, even if one fails.
+    """Return the results of the calls, in order.
 
-    `alone`: up to this many calls are made one after the other.
+    Up to `alone` calls are made one after the other, and the first failure ends them. More calls run at the same time:
+    all of them are made, even if one fails.
 
     Raises:
         The exception of the first call that failed.

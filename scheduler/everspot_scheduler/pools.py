@@ -186,7 +186,7 @@ class Pools:
                 _log.error("%s in %s (%s) has no known price: nothing is launched there", *key)
                 self._unpriced.add(key)
             is_too_expensive = key.market is Market.SPOT and most is not None and usd is not None and usd > most
-            available = not is_too_expensive and elastic_manager.resting(key, now) is None
+            available = not is_too_expensive and elastic_manager.active_refusal(key, now) is None
             pool = self._pools.get(key) or _Pool()
             if available:
                 pool = replace(pool, behaviour=self._presumed(key, pool, now))

@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 class Retirement:
     """Moves ended jobs and instances. A move may be cut off anywhere, and is then finished later."""
 
-    def __init__(self, store: Store, declaration: ManifestWatch) -> None:
-        self._store, self._declaration = store, declaration
+    def __init__(self, store: Store, manifest_watch: ManifestWatch) -> None:
+        self._store, self._manifest_watch = store, manifest_watch
         self._stuck: set[str] = set()
 
     def retire(self, observation: Observation, facts: Facts, ledger: Ledger) -> None:
@@ -44,7 +44,7 @@ class Retirement:
 
     def _long_ago(self, at: datetime) -> bool:
         clock = self._store.clock
-        return clock.to_real(clock.now() - at) >= self._declaration.limits.archive_after
+        return clock.to_real(clock.now() - at) >= self._manifest_watch.limits.archive_after
 
     def _is_over(self, name: str, record: JobRecord, observation: Observation) -> bool:
         """Return whether the job ended long ago, or the record is the rest of an archived job after a crash."""

@@ -13,7 +13,7 @@ from everspot_core.schedule import PoolKey
 
 ASK_EVERY = timedelta(minutes=1)
 """The least real time between two rounds. A cloud that must not be asked so often answers from its memory."""
-BELIEVED = timedelta(minutes=30)
+VALID_FOR = timedelta(minutes=30)
 """Market time for which a score counts."""
 
 
@@ -48,6 +48,6 @@ class Scores:
     def score(self, pool: PoolKey) -> int | None:
         """Return the score of a pool, 1 to 10; None if there is no score, if it is old, or if the pool is not spot."""
         score, at = self._scores.get((pool.instance_type, pool.zone), (None, None))
-        if pool.market is not Market.SPOT or at is None or self._clock.now() - at > BELIEVED:
+        if pool.market is not Market.SPOT or at is None or self._clock.now() - at > VALID_FOR:
             return None
         return score

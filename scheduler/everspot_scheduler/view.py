@@ -41,18 +41,24 @@ _UNSPENT = Spent(dollars=0.0, gpu_hours=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInputs:
-    """The scheduler's knowledge in a tick beside the documents that it has just read.
+    """What the plan needs in addition to the documents of this tick.
 
-    - `spent`: by job, for jobs whose budget needs it.
-    - `losses`: the times at which a job lost spot instances, for jobs that lost them often.
-    - `usage`: dollars that each team has used lately.
-    - `pools`: the views of the pools; `unions`: how sets of them have behaved as one.
-    - `elastic_manager`: the elastic capacity. `changeovers`: their measured lengths.
-    - `head_epochs`: by job, the epoch in the head of its checkpoints, for those whose head is ahead of their record.
-    - `cap_uses`: the budgets of teams and of the environment, with the spent amounts.
-    - `after`: by job, the states of the jobs that it comes after.
-    - `evaluate_run_if`: returns the result of the `run_if` of a job.
-    - `same_stage`: by job, the earlier jobs of the same cached stage.
+    Attributes:
+        facts: The cloud's facts about instances.
+        ledger: Launches, ends and prices.
+        faults: Unusable instances, by instance.
+        spent: By job, for jobs whose budget needs it.
+        losses: The times at which a job lost spot instances, for jobs that lost them often.
+        usage: Dollars that each team has used lately.
+        pools: The views of the pools.
+        cap_uses: The budgets of teams and of the environment, with the spent amounts.
+        unions: How sets of pools have behaved as one.
+        elastic_manager: The elastic capacity.
+        changeovers: The measured lengths of changeovers.
+        head_epochs: By job, the epoch in the head of its checkpoints, for those whose head is ahead of their record.
+        after: By job, the states of the jobs that it comes after.
+        evaluate_run_if: Returns the result of the `run_if` of a job.
+        same_stage: By job, the earlier jobs of the same cached stage.
     """
 
     facts: Facts
@@ -75,8 +81,8 @@ class PlanInputs:
 class ViewBuilder:
     """Makes the views of one cluster, tick by tick."""
 
-    def __init__(self, declaration: ManifestWatch, clock: Clock) -> None:
-        self._declaration, self._clock = declaration, clock
+    def __init__(self, manifest_watch: ManifestWatch, clock: Clock) -> None:
+        self._manifest_watch, self._clock = manifest_watch, clock
         self._speeds = Speeds(clock)
         self._jobs: dict[str, JobView] = {}
 
@@ -86,11 +92,11 @@ class ViewBuilder:
         A job whose submission or record cannot be read, or makes no sense, is left out, and so is an instance whose
         assignment cannot be read or names such a job. Otherwise they would look like a waiting job and a free instance.
         """
-        facts, declared = inputs.facts, self._declaration
+        facts, declared = inputs.facts, self._manifest_watch
         names = set(observation.instances) | set(observation.assignments) | set(facts.warned)
         names |= {name for name in inputs.elastic_manager.launched if name not in inputs.ledger.ends}
         busy = {n for n, assignment in observation.assignments.items() if assignment.value.jobs}
-        names -= inputs.elastic_manager.strangers() - busy
+        names -= inputs.elastic_manager.unclaimed_instances() - busy
         names -= observation.unreadable_assignments
         jobs, unclear = self._job_views(observation, inputs)
         names -= {n for n, assignment in observation.assignments.items() if unclear.intersection(assignment.value.jobs)}
@@ -110,7 +116,7 @@ class ViewBuilder:
             unions=inputs.unions,
             usage=inputs.usage,
             shares=declared.manifest.shares,
-            tick=self._clock.to_market(self._declaration.limits.longest_tick),
+            tick=self._clock.to_market(self._manifest_watch.limits.longest_tick),
             shared=declared.manifest.shared_instances,
             standing=declared.standing(instances),
             generation=declared.generation(instances),
@@ -120,7 +126,7 @@ class ViewBuilder:
             idle_limit=inputs.elastic_manager.idle_limit,
             cap=inputs.elastic_manager.cap,
             cap_uses=inputs.cap_uses,
-            lasting_changeover=inputs.changeovers.lasting,
+            lasting_changeover=inputs.changeovers.lasting_bound,
         )
 
     def _job_views(self, observation: Observation, inputs: PlanInputs) -> tuple[tuple[JobView, ...], set[str]]:

@@ -358,7 +358,8 @@ def _pieces(path: Path, size: int, consume: Callable[[bytes], None]) -> Iterator
 
 def _paced(pieces: Iterable[Piece], moved: Moved, in_flight: int) -> Iterator[Piece]:
     """Yield the pieces, and call `moved` for the pieces that have arrived. An exception of `moved` ends the upload:
-    obstore aborts it and passes the exception on. Pieces that obstore reads ahead do not count as arrived."""
+    obstore aborts it and passes the exception on. The last `in_flight` pieces count once obstore has read the last one,
+    shortly before they have arrived."""
     ahead: deque[int] = deque()
     for piece in pieces:
         ahead.append(len(piece))

@@ -9,7 +9,8 @@ from everspot_store.errors import TransferCancelled
 
 
 class Transfer:
-    """The progress of an upload of one or more files. Thread-safe. Bytes count once they have certainly arrived."""
+    """The progress of an upload of one or more files. Thread-safe. Bytes count when they have arrived; the last pieces
+    of a multipart upload count slightly earlier."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -202,7 +202,7 @@ def test_an_order_to_leave_stops_the_job_whichever_it_is_and_then_powers_off() -
     assert (request.stop.reason, request.stop.source) == (Reason.ROLL, "roll")
     memory = forget_job(memory, seconds(103))
     assert acts(memory, world(104, assignment=leave)) == [
-        EndAgent("the scheduler lets this instance go: roll", poweroff=True)
+        EndAgent("the scheduler orders this instance to leave: roll", poweroff=True)
     ]
 
 

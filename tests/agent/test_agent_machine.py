@@ -27,7 +27,7 @@ def test_an_instance_that_is_let_go_gives_its_job_back_and_powers_off(cluster: C
     assert document.value.state is InstanceState.GONE
     pieces = [cluster.store.data.get(entry.key) for entry in cluster.store.data.list("agents/i-1/")]
     log = b"".join(piece.value for piece in pieces if piece is not None)
-    assert b"leaving: the scheduler lets this instance go: roll" in log
+    assert b"leaving: the scheduler orders this instance to leave: roll" in log
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from everspot import GcpBootstrap
 from everspot.common import BadComponentInputs
-from everspot.gcp.bootstrap_grants import CONTROL, clusters_buckets, only, permissions
+from everspot.gcp.bootstrap_grants import CONTROL, except_state_bucket, only, permissions
 from everspot.repository import ReviewPart
 from everspot_clouds.gcp import deployers
 from everspot_local.gcp.iam.conditions import compiled, is_true
@@ -157,7 +157,7 @@ def test_objects_are_read_in_the_state_and_in_control_buckets_alone_and_the_stat
 )
 def test_conditions_tell_control_buckets_and_the_states_own_from_others(name: str, listed: bool, changed: bool) -> None:
     assert is_true(CONTROL.expression, {"resource.name": name}) is listed
-    assert is_true(clusters_buckets("everspot-state-p").expression, {"resource.name": name}) is changed
+    assert is_true(except_state_bucket("everspot-state-p").expression, {"resource.name": name}) is changed
 
 
 def test_the_states_bucket_is_kept_from_what_makes_buckets_whatever_its_name_is(declare: Declare) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.jobs.changeover import (
-    BELIEVED,
+    INITIAL_PRIOR,
     KEPT,
     LONGEST,
     MARGIN,
@@ -16,7 +16,7 @@ from everspot_core.jobs.changeover import (
     PartTimes,
     added,
     estimate,
-    lasting,
+    robust_upper_bound,
 )
 from everspot_core.jobs.records import Event, EventKind, Market
 from everspot_core.schedule.changeover_samples import Arrival, measurements
@@ -44,7 +44,7 @@ def times(part, *seconds, **pool) -> PartTimes:
 def test_nothing_measured_is_what_was_believed_and_that_is_what_plans_reckon_with():
     assert estimate([], PRIOR_OF) == PRIOR_OF
     assert Experience([]).whole() == (CHANGEOVER, CHANGEOVER_UPPER)
-    assert Experience([]).lasting() == CHANGEOVER_UPPER
+    assert Experience([]).lasting_bound() == CHANGEOVER_UPPER
 
 
 def test_measurements_take_over_from_the_prior_by_and_by():
@@ -83,35 +83,35 @@ def test_no_quarter_of_slow_starts_raises_the_lasting_bound_above_what_the_other
     slow = data.draw(st.lists(st.floats(0, LONGEST.total_seconds()).map(s), max_size=14))
     while slow and len(slow) > max(1, (len(lengths) + len(slow)) // 4):
         slow.pop()
-    bound = lasting(lengths + slow, PRIOR_OF.upper)
+    bound = robust_upper_bound(lengths + slow, PRIOR_OF.upper)
     assert bound <= max([PRIOR_OF.upper, *(MARGIN * x for x in lengths)]) + s(1e-3)
 
 
 @given(SPANS)
 def test_the_lasting_bound_lies_between_what_was_believed_and_what_was_measured(lengths):
-    bound = lasting(lengths, PRIOR_OF.upper)
+    bound = robust_upper_bound(lengths, PRIOR_OF.upper)
     figures = [PRIOR_OF.upper, *(MARGIN * x for x in lengths)]
     assert min(figures) - s(1e-3) <= bound <= max(figures) + s(1e-3)
     experience = Experience([times("boot", *(x.total_seconds() for x in lengths))])
-    assert experience.lasting() <= experience.whole().upper
+    assert experience.lasting_bound() <= experience.whole().upper
 
 
 @given(st.lists(st.floats(1, 600), min_size=8, max_size=40), st.floats(0, 6 * 3600))
 def test_a_start_that_was_slow_in_every_part_refuses_no_deadline_that_what_was_usual_keeps(usual, slow):
     before = Experience([times(part, *usual) for part in ChangeoverPart])
     after = Experience([times(part, *usual, slow) for part in ChangeoverPart])
-    usual_bound = sum((max(BELIEVED[part].upper, MARGIN * s(max(usual))) for part in ChangeoverPart), s(0))
-    assert before.lasting() <= usual_bound
-    assert after.lasting() <= usual_bound + s(1e-3)
+    usual_bound = sum((max(INITIAL_PRIOR[part].upper, MARGIN * s(max(usual))) for part in ChangeoverPart), s(0))
+    assert before.lasting_bound() <= usual_bound
+    assert after.lasting_bound() <= usual_bound + s(1e-3)
 
 
 def test_starts_that_are_slow_for_good_raise_the_lasting_bound_by_and_by():
-    bounds = [lasting([s(600)] * count, s(240)) for count in (0, 1, 2, 4, 12, 400)]
+    bounds = [robust_upper_bound([s(600)] * count, s(240)) for count in (0, 1, 2, 4, 12, 400)]
     assert bounds[:2] == [s(240), s(240)]
     assert bounds[2:] == sorted(bounds[2:])
     assert bounds[2].total_seconds() == pytest.approx(240 + (750 - 240) * 2 / 6)
     assert s(740) < bounds[-1] < s(750)
-    quick = [lasting([s(20)] * count, s(240)) for count in (2, 4, 12, 400)]
+    quick = [robust_upper_bound([s(20)] * count, s(240)) for count in (2, 4, 12, 400)]
     assert quick == sorted(quick, reverse=True), "and those that are quick lower it"
 
 
@@ -154,7 +154,7 @@ def test_a_jobs_own_data_and_restore_count_and_its_boots_do_not():
     ]
     experience = Experience([])
     assert experience.part(ChangeoverPart.DATA, own=own).upper > s(1000)
-    assert experience.part(ChangeoverPart.BOOT, own=own) == BELIEVED[ChangeoverPart.BOOT]
+    assert experience.part(ChangeoverPart.BOOT, own=own) == INITIAL_PRIOR[ChangeoverPart.BOOT]
     assert experience.whole(own=own).upper > experience.whole().upper
 
 

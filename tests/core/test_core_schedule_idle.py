@@ -48,7 +48,7 @@ def test_what_is_idle_goes_after_the_limit(minutes, is_released):
 
 def test_it_is_said_how_long_it_was_idle():
     (release,) = decide((), [idle(minutes=7.25)], POOLS, idle_limit=LIMIT)
-    assert describe_action(release) == "release i-0: it has had nothing to do for 7.2 min, of the 5.0 min that it may"
+    assert describe_action(release) == "release i-0: it has been idle for 7.2 min of at most 5.0 min"
 
 
 def test_what_nobody_knows_the_age_of_goes_at_once_and_what_boots_counts_from_its_launch():

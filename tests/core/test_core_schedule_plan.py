@@ -72,7 +72,7 @@ def test_an_owner_whose_assignment_names_no_job_gets_it_restored_before_anything
         assert actions == [RestoreAssignment(job_id="j", instance_id="i", epoch=2, cause=Why.TAKEN_BACK)]
         assert (
             describe_action(actions[0])
-            == "name j to i again, epoch 2: its owner was given up for dead, and has taken it back"
+            == "restore the assignment of j to i, epoch 2: its owner was presumed dead and has reclaimed it"
         )
 
 

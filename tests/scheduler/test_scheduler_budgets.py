@@ -7,7 +7,7 @@ from everspot_clouds.aws.rules import BILLING
 from everspot_core.costs.budgets import ENVIRONMENT, Allowance, Budgets, Caps, Period, Unit
 from everspot_core.costs.cost import bill
 from everspot_core.jobs.records import Event, EventKind, JobState, Market, Reason, Request
-from everspot_scheduler.budget_spending import READ_EVERY, Accounts
+from everspot_scheduler.budget_spending import READ_EVERY, BudgetSpending
 from scheduler_helpers import Cluster
 
 TEAM = {"tags": {"Team": "vision"}}
@@ -46,10 +46,12 @@ def append_finish_events(cluster: Cluster) -> None:
             cluster.store.append_event(event)
 
 
-def cap_uses(cluster: Cluster, accounts: Accounts | None = None) -> dict[tuple[str, Unit], float]:
+def cap_uses(cluster: Cluster, budget_spending: BudgetSpending | None = None) -> dict[tuple[str, Unit], float]:
     """Return the spending so far, as computed by a new scheduler or by the running one."""
     scheduler = cluster.schedulers[0]
-    spending = (accounts or Accounts(cluster.store)).look(scheduler.observe.observer.look(), scheduler.services.ledger)
+    spending = (budget_spending or BudgetSpending(cluster.store)).look(
+        scheduler.observe.observer.look(), scheduler.services.ledger
+    )
     return {(p.team, p.unit): p.spent for p in spending}
 
 
@@ -127,9 +129,9 @@ def test_what_is_spent_is_the_bill_whoever_adds_it_up(cluster: Cluster) -> None:
     assert cluster.store.archive.scan(), "some have left the tables"
     bill = billed(cluster)
     team_usd = sum(float(j.cost) for j in bill.jobs if j.job_id in ("j-1", "j-3", "j-5", "late"))
-    running = cluster.schedulers[0].services.accounts
-    for accounts in (running, Accounts(cluster.store)):
-        spent = cap_uses(cluster, accounts)
+    running = cluster.schedulers[0].services.budget_spending
+    for budget_spending in (running, BudgetSpending(cluster.store)):
+        spent = cap_uses(cluster, budget_spending)
         assert spent[ENVIRONMENT, Unit.DOLLARS] == pytest.approx(float(bill.cost))
         assert spent["vision", Unit.DOLLARS] == pytest.approx(team_usd)
     assert "i-0" in running._done, "what is over is not reckoned anew"

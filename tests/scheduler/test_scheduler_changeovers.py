@@ -109,8 +109,8 @@ def test_a_jobs_own_data_counts_for_its_next_changeover_and_for_no_others(cluste
 
 def looking(cluster: Cluster) -> ChangeoverLog:
     """Return a scheduler's log of changeovers after its first tick."""
-    store, facts, declaration = cluster.store, Facts(), ManifestWatch(cluster.store, cluster.manifest)
+    store, facts, manifest_watch = cluster.store, Facts(), ManifestWatch(cluster.store, cluster.manifest)
     ledger, log = Ledger(store, cluster.manifest), ChangeoverLog(store)
-    desk = ElasticManager(store, cluster.cloud, declaration, facts, ledger, "s")
-    log.look(Observer(store, declaration).look(), ledger, desk)
+    manager = ElasticManager(store, cluster.cloud, manifest_watch, facts, ledger, "s")
+    log.look(Observer(store, manifest_watch).look(), ledger, manager)
     return log

@@ -10,7 +10,7 @@ from everspot_core.cluster.manifest import DeclaredCapacity
 from everspot_core.costs.budgets import Allowance, Budgets, Caps, Unit
 from everspot_core.costs.cost import bill
 from everspot_core.jobs.records import Market, Role
-from everspot_scheduler.budget_spending import READ_EVERY, SETTLED, Accounts
+from everspot_scheduler.budget_spending import READ_EVERY, SETTLED, BudgetSpending
 from everspot_scheduler.ledger import GRACE
 from everspot_scheduler.loop import Scheduler
 from everspot_scheduler.watch.prometheus import PrometheusWatcher
@@ -69,18 +69,18 @@ def test_budgets_count_the_node_and_equal_the_bill_before_and_after_its_end(pods
     pods.submit("mine", **TEAM)
     pods.run(30)
 
-    def spent(accounts: Accounts) -> dict[str, float]:
+    def spent(budget_spending: BudgetSpending) -> dict[str, float]:
         scheduler = pods.schedulers[0]
-        uses = accounts.look(scheduler.observe.observer.look(), scheduler.services.ledger)
+        uses = budget_spending.look(scheduler.observe.observer.look(), scheduler.services.ledger)
         return {use.team: use.spent for use in uses if use.unit is Unit.DOLLARS}
 
-    ongoing = Accounts(pods.store)
+    ongoing = BudgetSpending(pods.store)
     for step in (timedelta(0), timedelta(hours=1), 3 * SETTLED):
         pods.clock.advance(step)
         bill_now = billed(pods)
         expected = {"": float(bill_now.cost), "vision": float(bill_now.jobs[0].cost)}
         assert spent(ongoing) == pytest.approx(expected)
-        assert spent(Accounts(pods.store)) == pytest.approx(expected)
+        assert spent(BudgetSpending(pods.store)) == pytest.approx(expected)
     pods.end("pod", interrupted=True)
     pods.clock.advance(timedelta(seconds=30))
     node = pods.cloud.described["i-9"]
@@ -90,7 +90,7 @@ def test_budgets_count_the_node_and_equal_the_bill_before_and_after_its_end(pods
         pods.clock.advance(step)
         expected = pytest.approx(float(billed(pods).cost))
         assert spent(ongoing)[""] == expected
-        assert spent(Accounts(pods.store))[""] == expected
+        assert spent(BudgetSpending(pods.store))[""] == expected
     assert {n: d.value.interrupted for n, d in pods.store.ends.scan().items()} == {"pod": True, "i-9": False}
 
 

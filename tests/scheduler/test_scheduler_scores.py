@@ -6,7 +6,7 @@ import pytest
 from everspot_clouds.base import PlacementScore
 from everspot_core.cluster.manifest import Elastic
 from everspot_core.jobs.records import Market
-from everspot_scheduler.scores import BELIEVED
+from everspot_scheduler.scores import VALID_FOR
 from scheduler_helpers import Cluster
 
 TYPES = ("c6i.large", "m6i.large", "m7i.large")
@@ -62,7 +62,7 @@ def test_the_pools_of_spot_have_the_cloud_s_scores_as_long_as_they_are_fresh(spo
     spot.run(1)
     assert spot.cloud.scored == [(TYPES, 0)] * 2  # one group of types, once a minute
     assert scores(spot) == {Market.SPOT: 3, Market.ON_DEMAND: None}
-    spot.clock.advance(BELIEVED - timedelta(seconds=63))
+    spot.clock.advance(VALID_FOR - timedelta(seconds=63))
     assert scores(spot)[Market.SPOT] == 3
     spot.clock.advance(timedelta(seconds=1))
     assert scores(spot)[Market.SPOT] is None

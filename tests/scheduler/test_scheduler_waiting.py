@@ -32,16 +32,16 @@ def written(cluster: Cluster) -> Wait:
 
 def test_the_pool_and_the_moment_of_on_demand_are_written_with_the_reason(cluster: Cluster, waits: Waits) -> None:
     at = cluster.clock.now() + 2 * HOUR
-    waits.note(
+    waits.update(
         [Hold(job_id="a", cause=Why.WAIT_FOR_SPOT, figures={"slack_hours": 2.0}, waits_for=POOL, on_demand_at=at)]
     )
     wait = written(cluster)
-    assert wait.words == "there is no spot, and 2.00 h may still be waited for it"
+    assert wait.words == "there is no spot, and the job can wait 2.00 h for it"
     assert wait.waits_for == WaitPool(instance_type="g5.xlarge", zone="us-east-1a", market=Market.SPOT)
     assert wait.on_demand_at == at
-    waits.note([Hold(job_id="a", cause=Why.DRAIN)])
+    waits.update([Hold(job_id="a", cause=Why.DRAIN)])
     cluster.clock.advance(WRITE_EVERY)
-    waits.note([Hold(job_id="a", cause=Why.DRAIN)])
+    waits.update([Hold(job_id="a", cause=Why.DRAIN)])
     assert (written(cluster).waits_for, written(cluster).on_demand_at) == (None, None)
 
 
@@ -51,10 +51,10 @@ def test_figures_that_move_are_no_other_reason(
     began = cluster.clock.now()
     with caplog.at_level(logging.INFO):
         for slack in (2.0, 1.5, 1.0):
-            waits.note([Hold(job_id="a", cause=Why.WAIT_FOR_SPOT, figures={"slack_hours": slack})])
+            waits.update([Hold(job_id="a", cause=Why.WAIT_FOR_SPOT, figures={"slack_hours": slack})])
             cluster.clock.advance(WRITE_EVERY)
     assert (written(cluster).since, written(cluster).words) == (
-        began, "there is no spot, and 1.00 h may still be waited for it",
+        began, "there is no spot, and the job can wait 1.00 h for it",
     )  # fmt: skip
     assert caplog.text.count("hold a") == 1
 

@@ -183,7 +183,7 @@ def test_a_job_that_could_not_be_started_waits_twice_as_long_each_time(row: list
 )
 def test_a_job_that_no_instance_can_start_has_failed(row: list[str], owner: str, ends: bool) -> None:
     released = unstarted(row, owner)
-    assert lease.gives_up(record(unstarted=row).model_copy(update={"owner": owner})) is ends
+    assert lease.exceeds_start_limits(record(unstarted=row).model_copy(update={"owner": owner})) is ends
     assert released.state is (JobState.FAILED if ends else JobState.PENDING)
     assert (released.not_before is None) is ends
     if ends:

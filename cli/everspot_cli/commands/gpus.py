@@ -37,7 +37,7 @@ def gpus(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show the GPUs of both clouds by region with their prices, the cheapest GPU first.
+    """Show the GPUs of every cloud by region with their prices, the cheapest GPU first.
 
     Prices come from the project's files and from the cluster in use, otherwise from Everspot's catalog, each with its
     date. CLUSTER is the number of instances of the type that the cluster in use may have.

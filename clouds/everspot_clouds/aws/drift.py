@@ -53,8 +53,8 @@ def added_by_hand(resources: Sequence[KeptResource]) -> list[AddedByHand]:
 
 
 def _rules(resources: Sequence[KeptResource], client: Any) -> list[AddedByHand]:
-    """Yield rules of our groups that nobody declares. A direction that a group declares itself is left to the
-    refresh."""
+    """Return the rules of the stack's groups that nobody declares. A direction that a group declares itself is left to
+    the refresh."""
     declared = {rule.id for rule in of_type(resources, *RULES)}
     declared |= {str(rule.outputs.get("securityGroupRuleId")) for rule in of_type(resources, *RULES)}
     # The older kind of rule has an id of the provider's own, and may stand for several rules of the cloud.
@@ -95,7 +95,8 @@ def _rule(rule: dict[str, Any]) -> str:
 
 
 def _policies(resources: Sequence[KeptResource], iam: Any) -> list[AddedByHand]:
-    """Yield policies of our roles that nobody declares. A kind that a role declares itself is left to the refresh."""
+    """Return the policies of the stack's roles that nobody declares. A kind of policy that a role declares itself is
+    left to the refresh."""
     attached = {
         (str(role), str(policy.value("policyArn")))
         for policy in of_type(resources, *ATTACHED)

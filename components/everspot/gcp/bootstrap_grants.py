@@ -124,7 +124,7 @@ def grant(
     if buckets:
         purpose = "Look at buckets" if part is ReviewPart.DRIFT else "Make buckets and what lies in them"
         bucket_role = may.role("keeper", sorted(buckets | (objects if part is ReviewPart.DEPLOY else set())), purpose)
-        may.on_project("buckets", project, bucket_role, bucket.apply(clusters_buckets))
+        may.on_project("buckets", project, bucket_role, bucket.apply(except_state_bucket))
         if part is ReviewPart.DRIFT:
             may.on_bucket("state-seen", bucket, bucket_role)
     state = may.role("writer", STATE_WRITE, "Write the state") if part is ReviewPart.DEPLOY else reader
@@ -150,7 +150,7 @@ def permissions(part: ReviewPart) -> frozenset[str]:
     return deployers.PREVIEW | deployers.DEPLOY | deployers.ACCOUNT | unseen
 
 
-def clusters_buckets(state: str) -> Condition:
-    """Return the buckets of clusters and of everything else, but not the state's, whatever its name is."""
+def except_state_bucket(state: str) -> Condition:
+    """Return the IAM condition that excludes the state's bucket and its objects, and nothing else."""
     own = f"projects/_/buckets/{state}"
     return Condition("not-the-state", f'resource.name != "{own}" && !resource.name.startsWith("{own}/")')

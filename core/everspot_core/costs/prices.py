@@ -99,7 +99,8 @@ class PriceBook:
             return exact(spot[1].usd_per_hour), Basis.CATALOGUE_SPOT
         price = self._catalogue.on_demand(instance_type, region)
         if price is None:
-            # A price too high is noticed, and a budget that it ends is raised; at none a budget would never end.
+            # An unknown price must not be zero: a budget would never be used up. A price that is too high is noticed,
+            # and the budget can be raised.
             price = self._catalogue.most_expensive(instance_type)
             return (exact(price.usd_per_hour), Basis.ELSEWHERE) if price else (Fraction(0), Basis.NONE)
         return exact(price.usd_per_hour), Basis.LISTED if market is Market.ON_DEMAND else Basis.LISTED_FOR_SPOT

@@ -7,8 +7,8 @@ There are three reasons to move, in this order:
     gets an instance immediately and at most at the on-demand cost of this cluster.
 2. *Late*: on-demand cannot finish the job here by its deadline, but could elsewhere, and the last safe moment to leave
     is near.
-3. *Cheaper*: the remaining work costs so much less elsewhere that the saving pays the price of the move several times
-    over.
+3. *Cheaper*: the remaining work costs so much less elsewhere that the saving reaches `saving`, `saving_usd` and
+    `saving_factor` times the price of the move, whichever is most.
 
 A job with a deadline may wait for spot while there is time, although on-demand is available here as far as is known.
 Then neither of the first two reasons applies.

@@ -1,8 +1,8 @@
 """Forecasts what a job costs, when it ends at the latest, and whether it gets an instance now, if a cluster finishes
 it.
 
-The figures come from the functions of the market that the plan of that cluster uses (`schedule/market`). So a job never
-moves on the strength of something that the plan there would not do. The cost assumes that the job alternates between
+The figures come from the functions of the market that the plan of that cluster uses (`schedule/market`). So a
+forecast never promises what the plan of that cluster would not do. The cost assumes that the job alternates between
 spot, waiting and on-demand as the market policy would. The latest end assumes that the job goes on-demand immediately,
 as the policy does under time pressure.
 """
@@ -17,7 +17,7 @@ from everspot_core.federation.decision import UNKNOWN_LENGTH, Forecast
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.federation.migration import GIGABYTE
 from everspot_core.federation.standing import choose_idle, on_idle
-from everspot_core.schedule.conditions import not_now
+from everspot_core.schedule.conditions import start_blocker
 from everspot_core.schedule.jobs import HOUR, STARVATION_LIMIT, critical, job_outlook, waiting_since
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
@@ -93,7 +93,7 @@ def way_to(inputs: Inputs, peer: Peer) -> MoveCost:
 def may_move(job: JobView, now: datetime) -> bool:
     """Return whether a job may be offered to other clusters at all: it has not ended, is not cancelled, and may run
     now."""
-    return not job.state.final and not job.cancel and not_now(job, now) is None
+    return not job.state.final and not job.cancel and start_blocker(job, now) is None
 
 
 def forecast_job(

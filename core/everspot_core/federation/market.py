@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from everspot_core.federation.standing import Idle
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.records import JobState
-from everspot_core.schedule.conditions import not_now
+from everspot_core.schedule.conditions import start_blocker
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.market.stock import Stock, Stocks
 from everspot_core.schedule.tariff import EPSILON, Tariff
@@ -116,7 +116,7 @@ def waited_for(view: ClusterView, now: datetime) -> int:
     launched for them do not count."""
     coming = {i.launched_for for i in view.instances if i.launched}
     waiting = (j for j in view.jobs if j.state is JobState.PENDING and not j.cancel and j.job_id not in coming)
-    return sum(j.nodes for j in waiting if not_now(j, now) is None)
+    return sum(j.nodes for j in waiting if start_blocker(j, now) is None)
 
 
 def joined(pools: Iterable[Behaviour]) -> Behaviour:

@@ -69,7 +69,7 @@ class Changeover(NamedTuple):
     upper: timedelta
 
 
-BELIEVED: Mapping[ChangeoverPart, Changeover] = {
+INITIAL_PRIOR: Mapping[ChangeoverPart, Changeover] = {
     ChangeoverPart.LAUNCH: Changeover(timedelta(seconds=20), timedelta(seconds=60)),
     ChangeoverPart.BOOT: Changeover(timedelta(seconds=100), timedelta(minutes=4)),
     ChangeoverPart.AGENT: Changeover(timedelta(seconds=30), timedelta(seconds=60)),
@@ -132,8 +132,9 @@ def estimate(lengths: Sequence[timedelta], prior: Changeover) -> Changeover:
     return Changeover(expected, max(expected, upper))
 
 
-def lasting(lengths: Sequence[timedelta], prior: timedelta) -> timedelta:
-    """Return the lasting bound after these measurements: MARGIN times the longest that counts, drawn towards the prior.
+def robust_upper_bound(lengths: Sequence[timedelta], prior: timedelta) -> timedelta:
+    """Return an upper bound that single slow measurements do not change: MARGIN times the longest that counts, drawn
+    towards the prior.
 
     The longest fraction OUTLIERS of the measurements, at least one, is ignored: the bound never exceeds both the prior
     and MARGIN times the longest of the others. It is drawn down as well as up, so that two or three measurements do not
@@ -178,7 +179,7 @@ class Experience:
     ) -> Changeover:
         """Return the estimate of one part on any type, on one type, or in one pool. `own`: measurements of the same
         job."""
-        current = estimate(self._all.get(part, []), BELIEVED[part])
+        current = estimate(self._all.get(part, []), INITIAL_PRIOR[part])
         if instance_type is not None:
             current = estimate(self._types.get((part, instance_type), []), current)
             if zone is not None and market is not None:
@@ -207,10 +208,13 @@ class Experience:
         expected = sum((part.expected for part in parts), timedelta(0))
         return Changeover(expected, sum((part.upper for part in parts), timedelta(0)))
 
-    def lasting(self) -> timedelta:
+    def lasting_bound(self) -> timedelta:
         """Return the lasting bound of a changeover, on any type: the sum over its parts."""
         upper = {part: self.part(part).upper for part in ChangeoverPart}
-        bounds = (min(lasting(self._all.get(part, []), BELIEVED[part].upper), most) for part, most in upper.items())
+        bounds = (
+            min(robust_upper_bound(self._all.get(part, []), INITIAL_PRIOR[part].upper), most)
+            for part, most in upper.items()
+        )
         return sum(bounds, timedelta(0))
 
 

@@ -184,7 +184,7 @@ def release(
 
     `hopeless`: an error is final immediately. `unstarted`: a preemption because the owner's machine or the store could
     not start the program, or broke it. It puts the job back with its own back-off, until too many instances in a row
-    could not start the job (`gives_up`).
+    could not start the job (`exceeds_start_limits`).
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -211,7 +211,7 @@ def release(
     return record.model_copy(update=update)
 
 
-def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN, *, ran: bool = False) -> bool:
+def exceeds_start_limits(record: JobRecord, reason: Reason = Reason.SHUTDOWN, *, ran: bool = False) -> bool:
     """Return whether the job fails if its present owner, too, could not start it for this reason.
 
     For a missing permission only the number of attempts counts, not the number of instances, and a person gets time to
@@ -222,23 +222,23 @@ def gives_up(record: JobRecord, reason: Reason = Reason.SHUTDOWN, *, ran: bool =
         reason: The attempt's end.
         ran: Whether the program had begun.
     """
-    row = _unstarted_row(record, reason)
+    failed_starts = _failed_starts(record, reason)
     if reason is Reason.DENIED:
-        return len(row) >= (DENIED_RUNS if ran else DENIED_STARTS)
-    return len(set(row)) >= START_INSTANCES or len(row) >= START_ATTEMPTS
+        return len(failed_starts) >= (DENIED_RUNS if ran else DENIED_STARTS)
+    return len(set(failed_starts)) >= START_INSTANCES or len(failed_starts) >= START_ATTEMPTS
 
 
 def describe_failed_starts(record: JobRecord, reason: Reason) -> str:
     """Return the beginning of a detail: how often the job could not be started, the present owner included. The message
     of the last start follows."""
-    row = _unstarted_row(record, reason)
+    failed_starts = _failed_starts(record, reason)
     if reason is Reason.DENIED:
         return (
-            f"was denied what it needs {len(row)} times in a row without progress: grant the permission, then "
-            "`everspot retry` goes on from its newest checkpoint; the last answer was: "
+            f"was denied what it needs {len(failed_starts)} times in a row without progress: grant the permission, "
+            "then `everspot retry` goes on from its newest checkpoint; the last answer was: "
         )
     verb = "was failed by its machine" if reason is Reason.MACHINE else "could not be started"
-    return f"{verb} {len(row)} times in a row, on {len(set(row))} instances; the last one said: "
+    return f"{verb} {len(failed_starts)} times in a row, on {len(set(failed_starts))} instances; the last one said: "
 
 
 def idle_attempts_limit(spec: JobSpec) -> int:
@@ -346,19 +346,23 @@ def reuse(record: JobRecord | None, job_id: str, producer: str, progress: Progre
 
 
 def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str, *, ran: bool) -> dict[str, Any]:
-    row = _unstarted_row(record, reason)
-    if gives_up(record, reason, ran=ran):
+    failed_starts = _failed_starts(record, reason)
+    if exceeds_start_limits(record, reason, ran=ran):
         words = describe_failed_starts(record, reason)
-        return {"unstarted": row, "state": JobState.FAILED, "detail": words + detail[: DETAIL_LIMIT - len(words)]}
+        return {
+            "unstarted": failed_starts,
+            "state": JobState.FAILED,
+            "detail": words + detail[: DETAIL_LIMIT - len(words)],
+        }
     denied = reason is Reason.DENIED
     first = DENIED_RUN_BACKOFF if denied and ran else START_BACKOFF
-    wait = _doubled(first, len(row) - 1, DENIED_BACKOFF_MAX if denied else START_BACKOFF_MAX)
-    return {"unstarted": row, "not_before": now + wait}
+    wait = _doubled(first, len(failed_starts) - 1, DENIED_BACKOFF_MAX if denied else START_BACKOFF_MAX)
+    return {"unstarted": failed_starts, "not_before": now + wait}
 
 
-def _unstarted_row(record: JobRecord, reason: Reason) -> list[str | None]:
-    """Return the last instances in a row that could not start the job, the present owner included. Progress begins a
-    new row. So does a change between denials and other troubles, because their limits differ."""
+def _failed_starts(record: JobRecord, reason: Reason) -> list[str | None]:
+    """Return the last instances in a row that could not start the job, the present owner included. Progress empties
+    the list. So does a change between denials and other reasons, because their limits differ."""
     same_kind = (record.last_reason is Reason.DENIED) == (reason is Reason.DENIED)
     earlier = record.unstarted if same_kind and not _advanced(record) else []
     return [*earlier, record.owner][-DENIED_STARTS:]

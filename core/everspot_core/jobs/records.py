@@ -81,7 +81,7 @@ class Reason(StrEnum):
     RETURNED = "returned"  # a visit, by its host: the job goes on in another cluster
     NO_PROGRESS = "no-progress"  # its owner vanished too often in a row without progress of the job
     SUPERSEDED = "superseded"  # its checkpoints belong to a later epoch than its record, so no owner can write any
-    UNDERUSED = "underused"  # its GPUs computed less than `limits` allows, which says `then: end`
+    UNDERUSED = "underused"  # its GPU utilization stayed below its `limits`, with `then: end`
     STALLED = "stalled"  # the program made no step for many times its usual step time, and `retries.stalled` is set
 
     @property

@@ -12,7 +12,7 @@ from everspot_core.schedule.stages import is_early, stage_ahead
 from everspot_core.schedule.view import ClusterView, JobView
 
 
-def not_now(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
+def start_blocker(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
     """Return the reason for which a waiting job may not begin yet; None if it may."""
     waits = [name for name, state in job.after if state is not JobState.SUCCEEDED]
     if waits:

@@ -1,4 +1,4 @@
-"""Questions about one job that its view alone answers: its remaining work, since when it waits, whether it ends."""
+"""Facts about one job that follow from its view: its remaining work, since when it waits, whether it ends."""
 
 from datetime import datetime, timedelta
 

@@ -28,9 +28,9 @@ _BECAUSE = {
     Why.PREFERRED_MARKET: "the market that its priority prefers",
     Why.OTHER_MARKET: "nothing of the market that its priority prefers was free",
     Why.HALF_DONE: "its assignment was half done",
-    Why.UNWANTED: "job or instance is not to be used any more",
+    Why.UNWANTED: "the job or the instance is no longer eligible",
     Why.OWNER_LEFT: "the lease is over",
-    Why.TAKEN_BACK: "its owner was given up for dead, and has taken it back",
+    Why.TAKEN_BACK: "its owner was presumed dead and has reclaimed it",
     Why.UNKNOWN_JOB: "the job was never submitted",
     Why.LEASE_EXPIRED: "its lease was not renewed for {lease_ttl_seconds} s",
     Why.INSTANCE_GONE: "its instance is gone",
@@ -66,26 +66,27 @@ _BECAUSE = {
     Why.NO_TYPE_FITS: "none of the {types} known instance types can hold it; {nearest} comes nearest and lacks {lacks}",
     Why.NOTHING_SEEN: "no instance has reported yet",
     Why.ALREADY_STOPPING: "the job has been stopped or is over",
-    Why.SPOT_AVAILABLE: "spot is to be had",
+    Why.SPOT_AVAILABLE: "spot capacity is available",
     Why.NO_SPOT: "no spot pool can hold it",
     Why.UNKNOWN_LENGTH: "it has a deadline, and how long it runs is not known: it cannot wait",
-    Why.SHORT_SPELLS: "the last spells of spot were over before a changeover was; this one has lasted {up_hours:.2f} h "
-    "of the {needed_hours:.2f} h that it must to be believed",
-    Why.NO_SPOT_YET: "there is no spot; it has waited {hours:.1f} h of the {limit_hours:.0f} h that it does",
+    Why.SHORT_SPELLS: "recent spells of spot were shorter than a changeover; the present one has lasted "
+    "{up_hours:.2f} h of the required {needed_hours:.2f} h",
+    Why.NO_SPOT_YET: "there is no spot; it has waited {hours:.1f} h of at most {limit_hours:.0f} h",
     Why.WAITED_LONG: "it has waited {hours:.1f} h, and there is no spot",
-    Why.WAIT_FOR_SPOT: "there is no spot, and {slack_hours:.2f} h may still be waited for it",
+    Why.WAIT_FOR_SPOT: "there is no spot, and the job can wait {slack_hours:.2f} h for it",
     Why.LAST_SAFE_MOMENT: "{left_hours:.2f} h of work and {time_hours:.2f} h are left, a changeover may take "
     "{changeover_hours:.2f} h: later would be too late",
-    Why.ON_DEMAND_PAYS: "spot has been away for {down_hours:.2f} h, and the {slack_hours:.2f} h that may be waited are "
-    "worth more later",
-    Why.STAY_ON_DEMAND: "spot has been back for {up_hours:.2f} h only, of {needed_hours:.2f} h that moving asks for",
-    Why.BACK_TO_SPOT: "spot has been back for {up_hours:.2f} h, and moving asks for {needed_hours:.2f} h",
+    Why.ON_DEMAND_PAYS: "there has been no spot for {down_hours:.2f} h; starting on-demand now keeps "
+    "{slack_hours:.2f} h of slack for later",
+    Why.STAY_ON_DEMAND: "spot has been back for {up_hours:.2f} h; the job moves back after {needed_hours:.2f} h",
+    Why.BACK_TO_SPOT: "spot has been back for {up_hours:.2f} h; a move needs {needed_hours:.2f} h",
     Why.RUNS_WELL: "it runs on {market} as it should",
     Why.TYPE_SUSPENDED: SUSPENDED,
     Why.NO_CAPACITY: "none of {tried} pools has capacity for it",
-    Why.AT_CAP: "{nodes} more, at ${needed_usd:.2f} an hour, would pass the cap on what is launched: {instances} of "
-    "{most} instances run or come, at ${usd:.2f} of {most_usd} an hour; {reserved} are kept for those ahead",
-    Why.AT_RISK: "{left_hours:.2f} h of work and {time_hours:.2f} h are left, and on-demand is not to be had either",
+    Why.AT_CAP: "the cap on launched instances leaves no space for {nodes} more at ${needed_usd:.2f} an hour: "
+    "{instances} of {most} instances run or start, at ${usd:.2f} of {most_usd} an hour; {reserved} are reserved for "
+    "jobs ahead",
+    Why.AT_RISK: "{left_hours:.2f} h of work and {time_hours:.2f} h are left, and on-demand is not available either",
     Why.CRITICAL: "it is critical, and does not wait for spot",
     Why.FAILED_OVER: "it lost {preemptions} spot instances within {window_hours:.2f} h",
     Why.SMALLER_MIXED: "after {preemptions} lost spot instances it changes to mixed precision on a smaller type; "
@@ -95,14 +96,14 @@ _BECAUSE = {
     Why.FREE_SOON: "an instance is free for it in about {minutes:.1f} min, about as soon as a launch would bring one",
     Why.MOVE: "what it moves to is ready ({market})",
     Why.INFEASIBLE: "its deadline cannot be kept; the earliest is {earliest}, for about ${usd}",
-    Why.NEEDED_NO_MORE: "no job needs it",
-    Why.IDLE: "it has had nothing to do for {minutes:.1f} min, of the {limit_minutes:.1f} min that it may",
+    Why.NEEDED_NO_MORE: "no job needs it any longer",
+    Why.IDLE: "it has been idle for {minutes:.1f} min of at most {limit_minutes:.1f} min",
     Why.KEPT_FOR_GANG: "what is free is promised to {ahead}, which is ahead of it and would have to wait longer",
     Why.UNFIT: "it is not fit for jobs: {detail}",
     Why.JOBS_FAILED: "{jobs} failed there, and did well elsewhere",
-    Why.EXCESS: "its market holds {units} units, and is declared to hold {target}",
-    Why.OLD_GENERATION: "it is of generation {was}, the cluster is declared as {now}",
-    Why.ROLL: "it is of generation {was}, the cluster is declared as {now}, and busy ones are to be replaced too",
+    Why.EXCESS: "the fleet of its market has {units} units and is declared with {target}",
+    Why.OLD_GENERATION: "it runs generation {was}; cluster.json declares {now}",
+    Why.ROLL: "it runs generation {was}; cluster.json declares {now}, and busy instances are replaced too",
     Why.TO_PEER: "it is to be offered to {cluster}",
     Why.RECALLED: "it goes back to {home}: {because}",
     Why.TOO_FEW_FREE: "it needs {nodes} instances at once, and fewer of the {present} that could hold it are free",
@@ -165,7 +166,7 @@ def _deed(action: Action) -> str:
         case ClearAssignment():
             return f"clear {action.instance_id} of {action.job_id}, epoch {action.epoch}"
         case RestoreAssignment():
-            return f"name {action.job_id} to {action.instance_id} again, epoch {action.epoch}"
+            return f"restore the assignment of {action.job_id} to {action.instance_id}, epoch {action.epoch}"
         case Stop():
             return f"stop {action.job_id} on {action.instance_id}, epoch {action.epoch}"
         case Cordon():
@@ -182,7 +183,7 @@ def _deed(action: Action) -> str:
             kind = f"{action.instance_type}, {action.zone}, {action.market.value}"
             return f"launch {action.count} instance(s) for {action.job_id} ({kind})"
         case Leave():
-            return f"let {action.instance_id} go"
+            return f"order {action.instance_id} to leave"
         case Release():
             return f"release {action.instance_id}"
         case Stay():

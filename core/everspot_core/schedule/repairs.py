@@ -11,7 +11,7 @@ from everspot_core.schedule.actions import (
     VoidAssignment,
     Why,
 )
-from everspot_core.schedule.conditions import not_now
+from everspot_core.schedule.conditions import start_blocker
 from everspot_core.schedule.jobs import end_of_waiting
 from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.view import InstanceView, JobView
@@ -68,7 +68,7 @@ def _repair_half(state: PlanState, instance: InstanceView, job: JobView, assignm
         and not _backing_off(job, state.now)
         and end_of_waiting(job, state.now) is None
         and state.admission.used_up(job) is None
-        and not_now(job, state.now) is None
+        and start_blocker(job, state.now) is None
     )
     kind, cause = (CompleteAssignment, Why.HALF_DONE) if is_wanted else (VoidAssignment, Why.UNWANTED)
     action = kind(job_id=job.job_id, instance_id=instance.instance_id, epoch=assignment.epoch, cause=cause)

@@ -85,7 +85,7 @@ class Intents:
         return [document.value for _, document in sorted(self._documents.items()) if document.value.outcome is None]
 
     def has_pending(self, token: str) -> bool:
-        """Return whether an intent without outcome has this token: its instances are not strangers."""
+        """Return whether an intent without outcome has this token: its instances are not unclaimed."""
         return any(intent.token == token for intent in self.unsettled())
 
     def token(self) -> str:

@@ -47,28 +47,28 @@ class Launcher:
         open_intents = self._intents.unsettled()
         if not open_intents:
             return
-        here = list(described)
-        now, again = self._store.clock.now(), list[LaunchIntent]()
+        instances = list(described)
+        now, repeated = self._store.clock.now(), list[LaunchIntent]()
         for intent in open_intents:
-            launched = [_launched(i) for i in here if i.launch == intent.token]
+            launched = [_launched(i) for i in instances if i.launch == intent.token]
             if len(launched) >= intent.count or not repeat_requests or now - intent.made_at >= STALE:
                 self._settle(intent, LaunchAnswer(), launched)
             else:
-                again.append(intent)
-        if again and self._backoff.due(self._store.clock.monotonic()):
-            self._request(again, here)
+                repeated.append(intent)
+        if repeated and self._backoff.due(self._store.clock.monotonic()):
+            self._request(repeated, instances)
 
-    def launch(self, launches: Sequence[Launch], elastic: Elastic, room: RemainingCap, price: Price) -> None:
-        """Launch the instances of the plan, as far as the cap has room."""
+    def launch(self, launches: Sequence[Launch], elastic: Elastic, remaining_cap: RemainingCap, price: Price) -> None:
+        """Launch the instances of the plan, as far as the cap allows."""
         clock = self._store.clock
         if not launches or self._intents.unsettled() or not self._backoff.due(clock.monotonic()):
             return
         written_intents = list[LaunchIntent]()
         for group in groups(launches, elastic):
-            group_room = room.cut(group, price)
-            if group_room is None or len(written_intents) >= REQUESTS_AT_ONCE:
+            part_and_usd = remaining_cap.cut(group, price)
+            if part_and_usd is None or len(written_intents) >= REQUESTS_AT_ONCE:
                 continue
-            intent = self._draft(*group_room, elastic)
+            intent = self._draft(*part_and_usd, elastic)
             if not self._intents.create(intent):
                 _log.info("overtaken: launch %d was written by another scheduler", intent.seq)
                 break
@@ -126,8 +126,8 @@ class Launcher:
 
     def _settle(self, intent: LaunchIntent, answer: LaunchAnswer, described: Iterable[Launched]) -> None:
         """Write the outcome from both the answer and the description, because either may lag behind the other."""
-        brought = {i.instance_id: i for i in answer.instances} | {i.instance_id: i for i in described}
-        settled = self._intents.settle(intent, brought.values(), answer.errors)
+        instances_by_id = {i.instance_id: i for i in answer.instances} | {i.instance_id: i for i in described}
+        settled = self._intents.settle(intent, instances_by_id.values(), answer.errors)
         _log_outcome(settled)
 
 
@@ -141,13 +141,13 @@ def _log_outcome(intent: LaunchIntent) -> None:
         level = logging.CRITICAL
     elif kinds & {LaunchTrouble.REQUEST, LaunchTrouble.QUOTA}:
         level = logging.ERROR
-    errors = (f"{e.instance_type} {e.zone} {e.kind.value}: {e.code} {e.message}".strip() for e in outcome.errors)
+    error_texts = (f"{e.instance_type} {e.zone} {e.kind.value}: {e.code} {e.message}".strip() for e in outcome.errors)
     # The cloud may have chosen another of the pools than the plan named first.
-    came = (f"{i.instance_id} {i.instance_type} in {i.zone}" for i in outcome.instances)
-    words = "; ".join((*came, *errors))
+    instance_texts = (f"{i.instance_id} {i.instance_type} in {i.zone}" for i in outcome.instances)
+    details = "; ".join((*instance_texts, *error_texts))
     _log.log(
         level, "launch %d (%s) brought %d of %d instances%s", intent.seq, intent.market.value, len(outcome.instances),
-        intent.count, f": {words}" if words else "",
+        intent.count, f": {details}" if details else "",
     )  # fmt: skip
 
 

@@ -19,15 +19,15 @@ from everspot_scheduler.elastic.intents import Intents, Place, version_name
 from everspot_scheduler.elastic.launch_cap import RemainingCap
 from everspot_scheduler.elastic.launcher import Launcher
 from everspot_scheduler.elastic.refusals import IN_A_ROW, LaunchFailure, PoolRefusal, Refusals
-from everspot_scheduler.elastic.releaser import Releaser, is_ours, is_stranger
+from everspot_scheduler.elastic.releaser import Releaser, is_ours, is_unclaimed
 from everspot_scheduler.ledger import Ledger
 from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observer import Observation
 
 UNSEEN = timedelta(minutes=5)
 """Real time after which a launched instance counts as gone if the cloud never described it and it never reported."""
-CAME_UP = timedelta(minutes=10)
-"""Market time after whose launch an instance that the cloud ends for an error counts as one that had come up."""
+STARTED_AFTER = timedelta(minutes=10)
+"""An instance that the cloud ends for an error later than this after its launch, in market time, counts as started."""
 LATELY = timedelta(minutes=1)
 """Real time for which an instance's absence from the cloud's description counts."""
 _PASSING = (LaunchTrouble.CAPACITY, LaunchTrouble.TRANSIENT)
@@ -38,12 +38,12 @@ class ElasticManager:
     """The elastic capacity of one cluster. All methods raise the store's errors."""
 
     def __init__(
-        self, store: Store, cloud: Cloud, declaration: ManifestWatch, facts: Facts, ledger: Ledger, scheduler_id: str
+        self, store: Store, cloud: Cloud, manifest_watch: ManifestWatch, facts: Facts, ledger: Ledger, scheduler_id: str
     ) -> None:
-        self._store, self._declaration, self._facts, self._ledger = store, declaration, facts, ledger
-        self._by_hand = provider(declaration.manifest.cloud).by_hand
+        self._store, self._manifest_watch, self._facts, self._ledger = store, manifest_watch, facts, ledger
+        self._by_hand = provider(manifest_watch.manifest.cloud).by_hand
         self._intents = Intents(store)
-        self._launcher = Launcher(store, cloud, self._intents, scheduler_id, declaration.limits.tick_every)
+        self._launcher = Launcher(store, cloud, self._intents, scheduler_id, manifest_watch.limits.tick_every)
         self._releaser = Releaser(cloud, self._intents, store.clock)
         self.refusals = Refusals(cloud.quota_name)
         self._quota_of = cloud.quota_name
@@ -60,7 +60,7 @@ class ElasticManager:
     @property
     def declared(self) -> Elastic | None:
         """The declared elastic capacity; None if nothing may be launched."""
-        elastic = self._declaration.manifest.elastic
+        elastic = self._manifest_watch.manifest.elastic
         if elastic is not None and self._by_hand:
             if not self._warned_by_hand:
                 _log.error("cluster.json declares elastic capacity, and this cluster's cloud has none to launch")
@@ -129,7 +129,7 @@ class ElasticManager:
 
     def _living(self) -> Iterator[PoolKey]:
         """Yield the pool of each instance that counts towards the cap: those launched, those of intents that cannot be
-        read, and strangers, which cost money until they have ended."""
+        read, and unclaimed ones, which cost money until they have ended."""
         yield from (place.pool for name, place in self.launched.items() if not self.is_gone(name))
         for instance in self._facts.described.values():
             if is_ours(instance, self._intents) and instance.instance_id not in self.launched:
@@ -157,7 +157,7 @@ class ElasticManager:
                 continue
             end = self._ledger.ends.get(name)
             at = instance.ended_at or (end.ended_at if end is not None else self._store.clock.now())
-            if at - instance.launched_at > CAME_UP:
+            if at - instance.launched_at > STARTED_AFTER:
                 continue
             self._failures[name] = LaunchFailure(at, instance.failure)
             level = logging.WARNING if instance.failure.kind in _PASSING else logging.ERROR
@@ -190,13 +190,13 @@ class ElasticManager:
         """Return whether a launched instance has ended, as far as is known."""
         return name in self._ledger.ends or self._facts.is_gone(name) or self._unseen(name)
 
-    def strangers(self) -> set[str]:
+    def unclaimed_instances(self) -> set[str]:
         """Return the instances that no intent names: they get no job, and will be ended."""
-        return {i.instance_id for i in self._facts.described.values() if is_stranger(i, self._intents)}
+        return {i.instance_id for i in self._facts.described.values() if is_unclaimed(i, self._intents)}
 
-    def resting(self, pool: PoolKey, now: datetime) -> PoolRefusal | None:
-        """Return the refusal for which the pool is not asked now; None if it may be asked."""
-        return self.refusals.resting(pool, now, self.version, self._freed)
+    def active_refusal(self, pool: PoolKey, now: datetime) -> PoolRefusal | None:
+        """Return the refusal for which the pool is left out now; None if it may be asked."""
+        return self.refusals.active_refusal(pool, now, self.version, self._freed)
 
     def note(self, job_id: str) -> str:
         """Return a sentence on the last launch for a job that still waits, or on why nothing is launched; empty without

@@ -1,10 +1,10 @@
 """Remembers the refusals of pools. They come from the intents, so every scheduler of the cluster knows them.
 
-- *Capacity* (and, for as long, price, throttling, permissions and the cloud's own trouble): the pool rests, longer with
-  each refusal in a row.
-- *Quota*: every pool that counts towards the quota rests, longer with each refusal in a row, or until an instance that
+- *Capacity*: the pool is left out, with exponential backoff. Price, throttling, permissions and errors of the cloud are
+  treated alike.
+- *Quota*: every pool that counts towards the quota is left out, with exponential backoff, or until an instance that
   counts towards it has ended. The next request then shows whether the quota was raised.
-- *Request*: the pool is not asked again with this version of the template. A person has to correct something.
+- *Request*: the pool is left out with this version of the template. A person has to correct something.
 
 A launch whose instance the cloud ended within minutes, before it reported, is a refusal too. Otherwise the pool would
 be requested again and again, and each time return an instance that costs money.
@@ -22,11 +22,12 @@ from everspot_core.schedule import PoolKey
 from everspot_scheduler.elastic.intents import version_name
 
 REST, REST_MOST = timedelta(minutes=1), timedelta(minutes=8)
-"""Market time for which a pool rests after its first refusal, and at most; it doubles with each refusal in a row."""
+"""Market time for which a pool is left out after its first refusal, and at most. It doubles with each consecutive
+refusal."""
 IN_A_ROW = timedelta(hours=1)
-"""Market time within which refusals count as in a row."""
+"""Market time within which refusals count as consecutive."""
 QUOTA_REST, QUOTA_REST_MOST = timedelta(minutes=5), timedelta(hours=1)
-"""The same for a quota. A successful launch of an instance that counts towards the quota ends the row."""
+"""The same for a quota. A successful launch of an instance that counts towards the quota resets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,13 @@ class Refusals:
                 continue
             version = version_name(intent.template, intent.template_version)
             came_up = [instance for instance in outcome.instances if instance.instance_id not in failures]
-            served = [instance.job_id for instance in came_up]
+            served_jobs = {instance.job_id for instance in came_up}
             for instance in came_up:
                 pool = PoolKey(instance.instance_type, instance.zone, instance.market)
                 self._succeeded[pool] = outcome.settled_at
                 self._by_quota.pop(self._quota(pool), None)
                 self.by_job.pop(instance.job_id, None)
-            full: dict[str, PoolRefusal] = {}
+            full_quotas: dict[str, PoolRefusal] = {}
             errors = [(outcome.settled_at, error) for error in outcome.errors]
             ends = [failures[i.instance_id] for i in outcome.instances if i.instance_id in failures]
             errors += [(end.at, end.error) for end in ends]
@@ -88,59 +89,63 @@ class Refusals:
                 for pool in _pools(intent, error.instance_type, error.zone):
                     by_pool[pool].append(refusal)
                     if error.kind is LaunchTrouble.QUOTA:
-                        full[self._quota(pool)] = refusal
-                self.by_job |= dict.fromkeys(set(intent.jobs) - set(served), refusal)
-            for name, refusal in full.items():
-                _, row = self._by_quota.get(name, (None, 0))
-                self._by_quota[name] = refusal, row + 1
+                        full_quotas[self._quota(pool)] = refusal
+                self.by_job |= dict.fromkeys(set(intent.jobs) - served_jobs, refusal)
+            for name, refusal in full_quotas.items():
+                _, consecutive = self._by_quota.get(name, (None, 0))
+                self._by_quota[name] = refusal, consecutive + 1
         self._by_pool = {pool: sorted(refusals, key=lambda r: r.at) for pool, refusals in by_pool.items()}
         dry = {p: tuple(r.at for r in refusals if r.kind is LaunchTrouble.CAPACITY) for p, refusals in by_pool.items()}
         self.dry = {pool: at for pool, at in dry.items() if at}
 
-    def resting(
-        self, pool: PoolKey, now: datetime, version: str, freed: Callable[[str, datetime], bool]
+    def active_refusal(
+        self, pool: PoolKey, now: datetime, version: str, quota_was_freed: Callable[[str, datetime], bool]
     ) -> PoolRefusal | None:
-        """Return the refusal that makes the pool rest now; None if the pool may be asked.
+        """Return the refusal for which the pool is left out now; None if the pool may be asked.
 
-        `freed`: whether an instance that counts towards a quota has ended since a moment.
+        `quota_was_freed`: whether an instance that counts towards a quota has ended since a moment.
         """
-        quota = self._full(self._quota(pool), now, freed)
-        if quota is not None:
-            return quota
+        quota_refusal = self._quota_refusal(self._quota(pool), now, quota_was_freed)
+        if quota_refusal is not None:
+            return quota_refusal
         refusals = self._by_pool.get(pool, [])
-        wrong = next((r for r in refusals if r.kind.for_good and r.version == version), None)
-        if wrong is not None:
-            return wrong
+        permanent = next((r for r in refusals if r.kind.for_good and r.version == version), None)
+        if permanent is not None:
+            return permanent
         since = self._succeeded.get(pool)
-        passing = [r for r in refusals if not r.kind.for_good and r.kind is not LaunchTrouble.QUOTA]
-        row = [r for r in passing if (since is None or r.at >= since) and now - r.at < IN_A_ROW]
-        return row[-1] if row and now - row[-1].at < _backoff(REST, len(row), REST_MOST) else None
+        transient = [r for r in refusals if not r.kind.for_good and r.kind is not LaunchTrouble.QUOTA]
+        consecutive = [r for r in transient if (since is None or r.at >= since) and now - r.at < IN_A_ROW]
+        if not consecutive or now - consecutive[-1].at >= _backoff(REST, len(consecutive), REST_MOST):
+            return None
+        return consecutive[-1]
 
     def for_good(self, pools: Iterable[PoolKey], version: str) -> PoolRefusal | None:
         """Return the newest refusal if each of these pools refuses this version of the template for good, for example
         because its image is gone; otherwise None."""
         newest: list[PoolRefusal] = []
         for pool in pools:
-            wrong = [r for r in self._by_pool.get(pool, []) if r.kind.for_good and r.version == version]
-            if not wrong:
+            permanent = [r for r in self._by_pool.get(pool, []) if r.kind.for_good and r.version == version]
+            if not permanent:
                 return None
-            newest.append(wrong[-1])
+            newest.append(permanent[-1])
         return max(newest, key=lambda refusal: refusal.at, default=None)
 
-    def _full(self, quota: str, now: datetime, freed: Callable[[str, datetime], bool]) -> PoolRefusal | None:
-        """Return the refusal that makes everything that counts towards the quota rest now; None if it does not rest."""
-        last, row = self._by_quota.get(quota, (None, 0))
-        if last is None or now - last.at >= _backoff(QUOTA_REST, row, QUOTA_REST_MOST) or freed(quota, last.at):
+    def _quota_refusal(
+        self, quota: str, now: datetime, was_freed: Callable[[str, datetime], bool]
+    ) -> PoolRefusal | None:
+        """Return the refusal for which all pools under the quota are left out now; None if they are not."""
+        last, consecutive = self._by_quota.get(quota, (None, 0))
+        if last is None or was_freed(quota, last.at):
             return None
-        return last
+        return last if now - last.at < _backoff(QUOTA_REST, consecutive, QUOTA_REST_MOST) else None
 
     def _quota(self, pool: PoolKey) -> str:
         return self._quota_of(pool.instance_type, pool.market)
 
 
-def _backoff(first: timedelta, row: int, most: timedelta) -> timedelta:
-    """Return the rest after `row` refusals in a row: `first`, doubled with each, but no longer than `most`."""
-    return min(first * (1 << min(row - 1, 16)), most)
+def _backoff(first: timedelta, consecutive: int, most: timedelta) -> timedelta:
+    """Return the pause after so many consecutive refusals: `first`, doubled with each, but no longer than `most`."""
+    return min(first * (1 << min(consecutive - 1, 16)), most)
 
 
 def _pools(intent: LaunchIntent, instance_type: str, zone: str) -> set[PoolKey]:

@@ -1,4 +1,4 @@
-"""Terminates launched instances that were ordered to leave and hold no job, and strangers, which no intent names.
+"""Terminates launched instances that were ordered to leave and hold no job, and unclaimed ones, which no intent names.
 
 The order to leave comes first, as a conditional write on the assignment that was seen idle, so that no scheduler puts a
 job there any more. Then the cloud is asked to terminate the instance, again and again until it is seen to end. The
@@ -20,8 +20,8 @@ from everspot_scheduler.observer import Observation
 REPEAT = timedelta(seconds=30)
 """Real time after which the cloud is asked again to end an instance that still lives."""
 GRACE = timedelta(seconds=90)
-"""Real time between the first description of a stranger and its end: its intent may have been written after intents
-were last read."""
+"""Real time between the first description of an unclaimed instance and its end: its intent may have been written after
+intents were last read."""
 _log = logging.getLogger(__name__)
 
 
@@ -31,12 +31,12 @@ class Releaser:
     def __init__(self, cloud: Cloud, intents: Intents, clock: Clock) -> None:
         self._cloud, self._intents, self._clock = cloud, intents, clock
         self._requested_at: dict[str, timedelta] = {}
-        self._strange: dict[str, timedelta] = {}
+        self._unclaimed_since: dict[str, timedelta] = {}
 
     def due(self, observation: Observation, facts: Facts, ended: Iterable[str]) -> list[str]:
         """Return the instances that the cloud has to be asked to end now."""
         now, over = self._clock.monotonic(), set(ended)
-        names = [*self._leaving(observation, facts, over), *self._strangers(observation, facts, now)]
+        names = [*self._leaving(observation, facts, over), *self._unclaimed(observation, facts, now)]
         self._requested_at = {name: at for name, at in self._requested_at.items() if name in names}
         return [name for name in names if name not in self._requested_at or now - self._requested_at[name] >= REPEAT]
 
@@ -55,11 +55,11 @@ class Releaser:
             if running and document.value.order is Order.LEAVE and not document.value.jobs and name not in owners:
                 yield name
 
-    def _strangers(self, observation: Observation, facts: Facts, now: timedelta) -> Iterator[str]:
-        """Yield the instances with a token that no intent has, once their grace is over and while they hold no job."""
-        strange = [i for i in facts.described.values() if is_stranger(i, self._intents)]
-        self._strange = {i.instance_id: self._strange.get(i.instance_id, now) for i in strange}
-        for name, since in sorted(self._strange.items()):
+    def _unclaimed(self, observation: Observation, facts: Facts, now: timedelta) -> Iterator[str]:
+        """Yield the unclaimed instances whose grace is over and that hold no job."""
+        unclaimed = [i for i in facts.described.values() if is_unclaimed(i, self._intents)]
+        self._unclaimed_since = {i.instance_id: self._unclaimed_since.get(i.instance_id, now) for i in unclaimed}
+        for name, since in sorted(self._unclaimed_since.items()):
             assignment = observation.assignments.get(name)
             busy = assignment is not None and bool(assignment.value.jobs)
             if now - since >= GRACE and not busy and name not in observation.unreadable_assignments:
@@ -73,7 +73,7 @@ def is_ours(instance: CloudInstance, intents: Intents) -> bool:
     return alive and instance.launch.startswith(intents.mark)
 
 
-def is_stranger(instance: CloudInstance, intents: Intents) -> bool:
+def is_unclaimed(instance: CloudInstance, intents: Intents) -> bool:
     """Return whether a living instance was launched for this cluster and no intent names it; no if some cannot be
     read."""
     recorded = instance.instance_id in intents.launched or intents.has_pending(instance.launch)

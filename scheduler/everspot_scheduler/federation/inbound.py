@@ -63,13 +63,13 @@ class InboundVisits:
     def __init__(
         self,
         store: Store,
-        declaration: ManifestWatch,
+        manifest_watch: ManifestWatch,
         actor: Actor,
         ledger: Ledger,
         launched: Callable[[], Container[str]],
     ) -> None:
         """`launched`: the instances that were launched for jobs."""
-        self._store, self._declaration, self._actor, self._ledger = store, declaration, actor, ledger
+        self._store, self._manifest_watch, self._actor, self._ledger = store, manifest_watch, actor, ledger
         self._launched = launched
         self._reported_at: dict[str, timedelta] = {}
 
@@ -97,9 +97,9 @@ class InboundVisits:
         self, visit: str, document: Versioned[VisitOffer], observation: Observation
     ) -> Versioned[VisitOffer] | None:
         offer, now = document.value, self._store.clock.now()
-        reason = refusal(visit, offer, self._declaration.manifest, now, draining=observation.draining)
+        reason = refusal(visit, offer, self._manifest_watch.manifest, now, draining=observation.draining)
         if not reason and self._name_is_used(visit, observation):
-            reason = f"a job {visit} is in {self._declaration.manifest.cluster} already"
+            reason = f"a job {visit} is in {self._manifest_watch.manifest.cluster} already"
         state = OfferState.REFUSED if reason else OfferState.ACCEPTED
         answered_offer = migration.change_state(offer, state, reason, now)
         done = self._store.visits.replace(visit, document, answered_offer) if answered_offer is not None else None
@@ -174,11 +174,13 @@ class InboundVisits:
     def _gives_back(self, offer: VisitOffer, record: JobRecord | None, *, draining: bool) -> str:
         """Return why a visit is sent home; empty: it stays."""
         if draining:
-            return f"{self._declaration.manifest.cluster} is being drained"
+            return f"{self._manifest_watch.manifest.cluster} is being drained"
         waits = record is None or record.state is JobState.PENDING
         since = max(offer.changed_at, record.changed_at) if record is not None else offer.changed_at
         if waits and self._store.clock.now() - since >= GIVE_BACK:
-            return f"{self._declaration.manifest.cluster} has had no instance for it since {since:%Y-%m-%d %H:%M} UTC"
+            return (
+                f"{self._manifest_watch.manifest.cluster} has had no instance for it since {since:%Y-%m-%d %H:%M} UTC"
+            )
         return ""
 
     def _stop(self, visit: str, offer: VisitOffer, record: JobRecord | None, observation: Observation) -> None:
@@ -203,7 +205,7 @@ class InboundVisits:
 
     def _void(self, visit: str, document: Versioned[VisitOffer]) -> None:
         """Give back a visit that cannot be a job here: its name is another job's, or not its own."""
-        reason = f"a visit of this name cannot be a job of {self._declaration.manifest.cluster}"
+        reason = f"a visit of this name cannot be a job of {self._manifest_watch.manifest.cluster}"
         voided_offer = migration.void_offer(document.value, reason, self._store.clock.now())
         if self._store.visits.replace(visit, document, voided_offer) is not None:
             _log.error("%s of %s goes back, and never was a job here: %s", visit, document.value.home, reason)

@@ -67,7 +67,7 @@ class Federation:
     def __init__(
         self,
         store: Store,
-        declaration: ManifestWatch,
+        manifest_watch: ManifestWatch,
         actor: Actor,
         history: History,
         ledger: Ledger,
@@ -77,10 +77,10 @@ class Federation:
         """`launched`: the instances that were launched for jobs."""
         self._store, self._actor, self._choose = store, actor, peer_access.chooser
         self._data = DataPresence(store)
-        self._peers = Peers(declaration, peer_access.opener, store.clock, self._data)
+        self._peers = Peers(manifest_watch, peer_access.opener, store.clock, self._data)
         self._markets = MarketStatusWriter(store)
         self._outbound = OutboundMoves(store, self._peers, history, self._peers.home)
-        self._inbound = InboundVisits(store, declaration, actor, ledger, launched)
+        self._inbound = InboundVisits(store, manifest_watch, actor, ledger, launched)
         self._background_calls = BackgroundCalls(peer_access.threads)
         self._listen, self._steps, self._sweep = Backoff(LISTEN_EVERY), Backoff(STEP_EVERY), Backoff(SWEEP_EVERY)
         self._visits = Backoff(HOST_EVERY)

@@ -50,20 +50,20 @@ class News:
 class Peers:
     """The peers that the manifest names. Thread-safe, because each method reads or replaces whole values."""
 
-    def __init__(self, declaration: ManifestWatch, opener: Opener, clock: Clock, data: DataPresence) -> None:
-        self._declaration, self._opener, self._clock, self._data = declaration, opener, clock, data
+    def __init__(self, manifest_watch: ManifestWatch, opener: Opener, clock: Clock, data: DataPresence) -> None:
+        self._manifest_watch, self._opener, self._clock, self._data = manifest_watch, opener, clock, data
         self._stores: dict[Peer, Store] = {}
         self._news: Mapping[str, News] = {}
 
     @property
     def all(self) -> tuple[Peer, ...]:
         """The peers, as declared now."""
-        return self._declaration.manifest.federation
+        return self._manifest_watch.manifest.federation
 
     @property
     def home(self) -> str:
         """The name of the own cluster."""
-        return self._declaration.manifest.cluster
+        return self._manifest_watch.manifest.cluster
 
     def find(self, name: str) -> Peer | None:
         """Return the peer of this name; None if there is no such peer."""
@@ -115,7 +115,7 @@ class Peers:
         except Exception as error:  # of the network, the store or its cloud: none may stop another peer's news
             down = isinstance(error, StoreUnavailable | StoreMissing)
             return self._unread(peer, before, str(error) or type(error).__name__, down=down)
-        lease, to_real = self._declaration.limits.lease_ttl, self._clock.to_real
+        lease, to_real = self._manifest_watch.limits.lease_ttl, self._clock.to_real
         last = before.heard if before is not None else None
         heard = update_liveness(last, beats, now, self._clock.monotonic(), lease, to_real)
         alive = heard.newest is not None and heard.alive(to_real(now - heard.newest))

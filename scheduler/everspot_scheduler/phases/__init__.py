@@ -1,7 +1,7 @@
 """The five phases of a tick, in their order: observe, decide, act, record, publish.
 
-Each phase is a list of parts with one interface. docs/internals/scheduler.md lists the parts in their order and gives
-the reasons for it; a test compares the list with the code.
+Each phase is a list of parts with one interface. docs/internals/scheduler.md lists the parts in their order, with the
+reason where the order matters; a test compares the list with the code.
 """
 
 from everspot_scheduler.phases.act import ActPhase

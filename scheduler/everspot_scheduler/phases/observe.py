@@ -110,7 +110,7 @@ class ObservePhase(TickPhase):
             losses=self._preemptions.preemption_times(observation.records),
             usage=self._usage.count(observation, services.ledger, pools),
             pools=pools,
-            cap_uses=services.accounts.look(observation, services.ledger),
+            cap_uses=services.budget_spending.look(observation, services.ledger),
             unions=self.pools.unions(choices(unfinished, pools), pools) if services.elastic.active else {},
             elastic_manager=services.elastic,
             changeovers=services.changeovers,

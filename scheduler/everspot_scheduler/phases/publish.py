@@ -27,8 +27,8 @@ class PublishPhase(TickPhase):
     """The last phase of a tick.
 
     Attributes:
-        watch: Those who watch this scheduler's figures.
-        early_tick: Detects what calls for the next tick before it is due.
+        watch: Passes this scheduler's figures to their readers.
+        early_tick: Detects the reasons for a tick before it is due.
         quiet_ticks: How many ticks in a row changed nothing but heartbeats.
     """
 
@@ -58,7 +58,7 @@ class PublishPhase(TickPhase):
         )
 
     def _write_reasons(self, tick: Tick) -> None:
-        self._services.waits.note([*tick.waiting_jobs, *tick.launches], self._services.elastic.note)
+        self._services.waits.update([*tick.waiting_jobs, *tick.launches], self._services.elastic.note)
 
     def _write_pools(self, tick: Tick) -> None:
         self._fleet_status.write(tick.view)
@@ -104,7 +104,7 @@ class PublishPhase(TickPhase):
         self.early_tick.record_observation(tick.observation, coming=coming, idle=idle)
 
     def _has_nothing_to_do(self, tick: Tick) -> bool:
-        """Return whether nothing can happen but that somebody submits a job: no unfinished job, no agent, no request.
+        """Return whether only a new job can create work: there is no unfinished job, no agent and no request.
 
         Peers and the cloud's alarms expect to hear of a scheduler every minute, so that with them it is never idle.
         """

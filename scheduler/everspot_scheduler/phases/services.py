@@ -8,7 +8,7 @@ from everspot_store import Store
 
 from everspot_scheduler.actor import Actor
 from everspot_scheduler.anomalies import AnomalyWatch
-from everspot_scheduler.budget_spending import Accounts
+from everspot_scheduler.budget_spending import BudgetSpending
 from everspot_scheduler.changeovers import ChangeoverLog
 from everspot_scheduler.cloud_calls import CloudCalls
 from everspot_scheduler.cloud_facts import Facts
@@ -32,7 +32,7 @@ class SchedulerServices:
         scheduler_id: The name of this scheduler.
         store: The cluster's store.
         cloud: The cluster's cloud.
-        manifest_watch: The manifest as it is now.
+        manifest_watch: The declaration of the cluster as it is now.
         cloud_calls: Calls to the cloud, as often as they are due.
         facts: What the cloud says of instances.
         ledger: Launches, ends and prices.
@@ -41,7 +41,7 @@ class SchedulerServices:
         elastic: Launched instances.
         actor: Carries actions out.
         federation: This cluster's jobs on visits, and visiting jobs of other clusters.
-        accounts: The spending of teams.
+        budget_spending: The spending of teams and of the environment.
         changeovers: How long changeovers took.
         anomalies: Finds anomalies.
         scores: The cloud's placement scores.
@@ -60,7 +60,7 @@ class SchedulerServices:
     elastic: ElasticManager
     actor: Actor
     federation: Federation
-    accounts: Accounts
+    budget_spending: BudgetSpending
     changeovers: ChangeoverLog
     anomalies: AnomalyWatch
     scores: Scores
@@ -72,7 +72,7 @@ class SchedulerServices:
     ) -> "SchedulerServices":
         """Return the services of a scheduler that begins. Nothing is read yet."""
         manifest_watch, history, faults = ManifestWatch(store, manifest), History(store), Faults(store)
-        facts, ledger, accounts = Facts(), Ledger(store, manifest), Accounts(store)
+        facts, ledger, budget_spending = Facts(), Ledger(store, manifest), BudgetSpending(store)
         actor = Actor(store, history, faults, ledger)
         elastic = ElasticManager(store, cloud, manifest_watch, facts, ledger, scheduler_id)
         federation = Federation(
@@ -97,9 +97,9 @@ class SchedulerServices:
             elastic=elastic,
             actor=actor,
             federation=federation,
-            accounts=accounts,
+            budget_spending=budget_spending,
             changeovers=ChangeoverLog(store),
-            anomalies=AnomalyWatch(store, scheduler_id, accounts, manifest_watch),
+            anomalies=AnomalyWatch(store, scheduler_id, budget_spending, manifest_watch),
             scores=Scores(store.clock),
             waits=Waits(store, scheduler_id),
         )

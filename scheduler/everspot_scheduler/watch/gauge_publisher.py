@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 class GaugePublisher:
     """A watcher that hands figures on to the cloud, where the settings say so."""
 
-    def __init__(self, cloud: Cloud, declaration: ManifestWatch, clock: Clock) -> None:
-        self._cloud, self._declaration, self._clock = cloud, declaration, clock
+    def __init__(self, cloud: Cloud, manifest_watch: ManifestWatch, clock: Clock) -> None:
+        self._cloud, self._manifest_watch, self._clock = cloud, manifest_watch, clock
         interval = max(timedelta(seconds=1), clock.to_real(PUT_EVERY))
         self._backoff, self._ticks = Backoff(interval), 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-figures")
@@ -35,11 +35,11 @@ class GaugePublisher:
     @property
     def awake(self) -> bool:
         """See `Watcher`."""
-        return self._declaration.manifest.monitoring is not None
+        return self._manifest_watch.manifest.monitoring is not None
 
     def figures(self, figures: Figures) -> None:
         """See `Watcher`. While the last request is under way nothing is put: the next one has newer figures."""
-        settings, now = self._declaration.manifest.monitoring, self._clock.monotonic()
+        settings, now = self._manifest_watch.manifest.monitoring, self._clock.monotonic()
         if settings is None or not self._backoff.due(now) or (self._putting is not None and not self._putting.done()):
             return
         self._backoff.called(now)

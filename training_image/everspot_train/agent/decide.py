@@ -84,7 +84,9 @@ def _without_job(memory: Memory, world: World, limits: Limits) -> tuple[Memory, 
             return replace(memory, job=offer).without_job(world.now), [Decline(offer, refusal)]
         return replace(memory, job=offer, pace=StepPace()), [Take(offer)]
     if world.leave_reason is not None:
-        return memory, [EndAgent(f"the scheduler lets this instance go: {world.leave_reason.value}", poweroff=True)]
+        return memory, [
+            EndAgent(f"the scheduler orders this instance to leave: {world.leave_reason.value}", poweroff=True)
+        ]
     if world.now - world.store_seen >= limits.orphan_limit:
         return memory, [EndAgent("the store could not be reached for the orphan limit", poweroff=True)]
     idle = world.now - memory.idle_since

@@ -63,7 +63,7 @@ def write_outcome(
         emit(EventKind.FAILED, reason=reason.value, message="its GPUs computed less than its limits allow", **measured)
     elif reason.failure:
         _write_failure(emit, ending, record, spec, tail, measured)
-    elif ending.unstarted and transitions.gives_up(record, reason, ran=ending.exit_code is not None):
+    elif ending.unstarted and transitions.exceeds_start_limits(record, reason, ran=ending.exit_code is not None):
         message = short_message(ending, tail)
         if reason is Reason.DENIED:
             message = (transitions.describe_failed_starts(record, reason) + message)[:MESSAGE_CHARACTERS]

@@ -74,7 +74,7 @@ class ClusterFacts:
     def longest_changeover(self) -> timedelta:
         """The usual upper bound of launch, boot and set-up, from the measurements of this cluster's schedulers, and the
         longest time until the scheduler sees that the instance is ready."""
-        bound = read_experience(self.session).lasting()
+        bound = read_experience(self.session).lasting_bound()
         tick = self.session.store.clock.to_market(self.manifest.limits.longest_tick)
         return timedelta(seconds=ceil((bound + tick).total_seconds()))
 

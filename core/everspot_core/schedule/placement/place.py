@@ -15,7 +15,7 @@ from everspot_core.jobs.sharing import largest_share
 from everspot_core.schedule.actions import Assign, Figures, Hold, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.awaited_instances import awaited, is_going
-from everspot_core.schedule.conditions import not_now
+from everspot_core.schedule.conditions import start_blocker
 from everspot_core.schedule.jobs import critical, end_of_waiting, job_outlook
 from everspot_core.schedule.market.failover import Preference, failed_over
 from everspot_core.schedule.market.offers import build_need
@@ -71,13 +71,13 @@ class _Placement:
         """Decide about the next job."""
         if end_of_waiting(job, self.now) is not None or job.job_id in self._assigned_jobs:
             return
-        early = not_now(job, self.now)
+        early = start_blocker(job, self.now)
         if early is not None:
             self.actions.append(Hold(job_id=job.job_id, cause=early[0], figures=early[1]))
             return
         preference = _preferred_market(job, self.view, self.now)
         request = _seat_request(job, preference.market)
-        hold = self._not_now(job, request.want) or self._admission.hold(job)
+        hold = self._early_hold(job, request.want) or self._admission.hold(job)
         if hold is not None:
             self.actions.append(hold)
             if hold.cause in (Why.BACK_OFF, Why.DENIED) and request.critical:
@@ -127,7 +127,7 @@ class _Placement:
         self._idle = [i for i in self._idle if i not in chosen]
         return chosen
 
-    def _not_now(self, job: JobView, want: Want) -> Hold | None:
+    def _early_hold(self, job: JobView, want: Want) -> Hold | None:
         record, need = job.record, job.submission.spec.resources
         if not self._shapes:
             return Hold(job_id=job.job_id, cause=Why.NOTHING_SEEN)

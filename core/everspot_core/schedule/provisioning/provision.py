@@ -42,7 +42,7 @@ from everspot_core.schedule.view import InstanceView, JobView, PoolKey, instance
 
 
 def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]:
-    """Return the actions of `placed`, but jobs that would wait follow the market policy instead; then releases."""
+    """Return the assignments of `placed`, launches for the jobs that would otherwise wait, and then releases."""
     view, jobs = state.view, state.jobs
     provisioning = _Provisioning(state)
     actions, waiting = list[Action](), dict[str, Hold]()
@@ -93,7 +93,8 @@ class _Provisioning:
         self._instances = state.instances
 
     def seat(self, job: JobView, action: Assign) -> None:
-        """Note that the job has an instance. Others on their way to it are released, unless it would move to them."""
+        """Record the job's instance. Other launches for the job are released, unless the job would still move to
+        them."""
         coming = self.launches.coming(job, None)
         instance = self._instances[action.instance_id]
         if action.shares and instance.launched_for == job.job_id:

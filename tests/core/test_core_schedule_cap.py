@@ -68,7 +68,7 @@ def test_what_runs_and_what_is_on_its_way_count_and_what_stands_does_not():
         "most_usd": "$9.00",
         "reserved": 0,
     }
-    assert "2 of 2 instances run or come, at $2.00 of $9.00 an hour" in describe_action(hold)
+    assert "2 of 2 instances run or start, at $2.00 of $9.00 an hour" in describe_action(hold)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def foot(reports: Sequence[EnvironmentReport]) -> list[str]:
     days = sorted({estimate.prices_as_of for estimate in estimates})
     dated = f"{days[0]:%Y-%m-%d}" + (f" to {days[-1]:%Y-%m-%d}" if len(days) > 1 else "")
     lines = ["", f"USD for 730 hours, at prices of {dated}. A change in the market is not in them."]
-    lines += _listed("By use alone, and in no figure", (text for e in estimates for text in e.by_use))
+    lines += _listed("Billed by use, not included", (text for e in estimates for text in e.by_use))
     lines += _listed("Not known", (text for e in estimates for text in e.unknown))
     return lines
 

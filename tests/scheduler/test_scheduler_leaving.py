@@ -117,8 +117,8 @@ def test_while_somebody_else_sizes_a_fleet_its_excess_stays(cluster: Cluster, ca
     assert alive(cluster) == ["i-1", "i-2", "i-3", "i-4"]
     messages = [r.getMessage() for r in caplog.records if "resizes the fleet" in r.getMessage()]
     assert messages == [
-        "i-3 was launched although the spot fleet already had its declared 2 units: something else resizes the fleet, so "
-        "no instance is released as excess"
+        "i-3 was launched although the spot fleet already had its declared 2 units: something else resizes the fleet, "
+        "so no instance is released as excess"
     ]
     cluster.declare(standing=Standing(spot_units=1))  # the next declaration restarts the wait
     settle(cluster)

@@ -42,14 +42,14 @@ class Waits:
         self._now = dict(waiting.jobs) if waiting is not None else {}
         self._written = dict(self._now) if waiting is not None else None
 
-    def update(self, holds: Iterable[Hold | Launch], extra_sentence: Callable[[str], str] = lambda job: "") -> None:
+    def update(self, waiting: Iterable[Hold | Launch], extra_sentence: Callable[[str], str] = lambda job: "") -> None:
         """Set the jobs that wait now. Changes are logged and written; a failed write is tried again later.
 
         `extra_sentence`: a further sentence about a waiting job, such as on its last launch, or nothing.
         """
         before, now = self._now, self._store.clock.now()
         self._now = {}
-        for hold in holds:
+        for hold in waiting:
             wait, words = before.get(hold.job_id), _words(hold, extra_sentence(hold.job_id))
             if wait is None or wait.why != hold.cause.value:
                 _log.info("%s", describe_action(hold))

@@ -5,25 +5,24 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar, cast
 
-ALONE = 8
+SEQUENTIAL_UP_TO = 8
 """The most calls that are made one after the other, which takes little time."""
 AT_ONCE = 32
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def run_parallel(call: Callable[[T], R], items: Sequence[T], *, alone: int = ALONE) -> list[R]:
-    """Return the results of the calls, in order.
+def run_parallel(call: Callable[[T], R], items: Sequence[T], *, sequential_up_to: int = SEQUENTIAL_UP_TO) -> list[R]:
+    """Return the results of the calls, in order. All calls are made, even if one fails.
 
-    Up to `alone` calls are made one after the other, and the first failure ends them. More calls run at the same time:
-    all of them are made, even if one fails.
+    Up to `sequential_up_to` calls are made one after the other, more at the same time.
 
     Raises:
         The exception of the first call that failed.
     """
     outcomes: list[tuple[R | None, Exception | None]]
     attempt = partial(_attempt, call)
-    if len(items) <= alone:
+    if len(items) <= sequential_up_to:
         outcomes = [attempt(item) for item in items]
     else:
         with ThreadPoolExecutor(min(AT_ONCE, len(items)), thread_name_prefix="everspot-act") as pool:

@@ -1,10 +1,10 @@
 """Calls that are made together: each is made, whichever of the others fail."""
 
 import pytest
-from everspot_scheduler.parallel import ALONE, run_parallel
+from everspot_scheduler.parallel import SEQUENTIAL_UP_TO, run_parallel
 
 
-@pytest.mark.parametrize("count", [1, 3, ALONE, ALONE + 1, 100])
+@pytest.mark.parametrize("count", [1, 3, SEQUENTIAL_UP_TO, SEQUENTIAL_UP_TO + 1, 100])
 def test_all_calls_are_made_and_the_first_error_is_raised(count: int) -> None:
     calls = list[int]()
 
@@ -20,5 +20,5 @@ def test_all_calls_are_made_and_the_first_error_is_raised(count: int) -> None:
 
 
 def test_results_are_in_the_order_of_the_items() -> None:
-    for count in (0, ALONE, 100):
+    for count in (0, SEQUENTIAL_UP_TO, 100):
         assert run_parallel(str, range(count)) == [str(number) for number in range(count)]

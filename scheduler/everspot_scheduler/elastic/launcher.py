@@ -96,7 +96,7 @@ class Launcher:
         if not intents:
             return
         self._backoff.called(self._store.clock.monotonic())
-        answers = run_parallel(self._launch, intents, alone=1)
+        answers = run_parallel(self._launch, intents, sequential_up_to=1)
         self.trouble = ""
         for intent, answer in zip(intents, answers, strict=True):
             if isinstance(answer, LaunchAnswer):

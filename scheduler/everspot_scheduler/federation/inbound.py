@@ -26,7 +26,8 @@ from everspot_scheduler.manifest_watch import ManifestWatch
 from everspot_scheduler.observer import Observation
 
 OFFER_LIFE = timedelta(hours=6)
-"""An offer that is older is refused: by now its home may have given it up, and have forgotten it."""
+"""An offer that is older is refused, because its home may have given it up and forgotten it. So is one that is as far
+in the future."""
 GIVE_BACK = timedelta(minutes=30)
 """A visit that has waited here for this long without an instance is given back to its home."""
 TELL_EVERY = timedelta(minutes=5)

@@ -2,11 +2,13 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, Proc, eventually, market_in
 from everspot_core.capacity.instances import InstanceRecord
@@ -17,6 +19,12 @@ from everspot_train.rundir import RUN_DIR_VARIABLE
 
 LONG = {"TOY_STEPS": "100000", "TOY_EVERY": "1000000", "TOY_STEP_SECONDS": "0.05"}
 NAMES = ("a", "b", "c", "d")
+
+
+@pytest.fixture
+def launcher() -> str:
+    """Most tests start four programs, which spend their time on imports."""
+    return program_forks.launcher()
 
 
 def sit(cluster: Cluster, host: InstanceRecord, *names: str) -> None:
@@ -69,6 +77,7 @@ def goes_on(cluster: Cluster, *names: str) -> None:
         eventually(f"{name} goes on", lambda name=name, before=before: len(steps(cluster, name)) > before)
 
 
+@pytest.mark.parametrize("launcher", [sys.executable], ids=["python"])
 def test_four_jobs_run_beside_each_other_and_each_has_its_own_of_everything(cluster: Cluster) -> None:
     agent = begin(cluster, *NAMES, gpus=1)
     machine_record = cluster.wait_instance("i-1", lambda r: len(r.residents) == 4)
@@ -97,6 +106,7 @@ def test_who_is_done_leaves_and_the_others_run_on(cluster: Cluster) -> None:
     goes_on(cluster, "a")
 
 
+@pytest.mark.parametrize("launcher", [sys.executable], ids=["python"])
 def test_each_sees_its_own_gpus_and_runs_behind_the_agent(cluster: Cluster) -> None:
     agent = begin(cluster, *NAMES, gpus=1)
     goes_on(cluster, *NAMES)

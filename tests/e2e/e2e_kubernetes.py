@@ -112,7 +112,8 @@ class KubernetesLive(LiveCluster):
             where = "" if whole else f"/namespaces/{NAMESPACE}"
             self.apply(f"/apis/{document['apiVersion']}{where}/{document['kind'].lower()}s", document)
         self.apply("/apis/karpenter.k8s.aws/v1/ec2nodeclasses", self._node_class(place))
-        pool = documents.build_node_pool(place, TYPES, ZONES, list(Market), "x86_64", self.max_instances)
+        most = self.max_instances
+        pool = documents.build_node_pool(place, TYPES, ZONES, list(Market), "x86_64", most, job_images=True)
         self.apply("/apis/karpenter.sh/v1/nodepools", pool)
         self._declare_pool_of_others(place, pool)
         self._declare_template(VERSION)
@@ -130,16 +131,17 @@ class KubernetesLive(LiveCluster):
         others["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "everybody"
         self.apply("/apis/karpenter.sh/v1/nodepools", others)
 
-    def _declare_template(self, version: str, claim: str | None = None) -> None:
+    def _declare_template(self, version: str, claim: str | None = None, *, job_images: bool = False) -> None:
         place = documents.ObjectPlace(CLUSTER, NAMESPACE, REGION)
-        template = documents.build_pod_template(place, f"{TEMPLATE}-{version}", self._pod(place, claim))
+        pod = self._pod(place, claim, job_images=job_images)
+        template = documents.build_pod_template(place, f"{TEMPLATE}-{version}", pod)
         self.apply(f"/api/v1/namespaces/{NAMESPACE}/podtemplates", template)
 
     @contextmanager
-    def declared_claim(self, claim: str) -> Iterator[None]:
-        """Declare a claim with datasets, as `up` does: pods are launched from another PodTemplate for a while."""
-        version = f"{VERSION}-{claim}"
-        self._declare_template(version, claim)
+    def declared(self, name: str, claim: str | None = None, *, job_images: bool = False) -> Iterator[None]:
+        """Declare a setting of pods, as `up` does: pods are launched from another PodTemplate for a while."""
+        version = f"{VERSION}-{name}"
+        self._declare_template(version, claim, job_images=job_images)
         self._launch_from(version)
         try:
             yield
@@ -150,7 +152,15 @@ class KubernetesLive(LiveCluster):
         manifest = self.store.manifest()
         assert manifest.elastic is not None
         elastic = manifest.elastic.model_copy(update={"template_version": version})
+
+        def reads() -> int:
+            """How often the scheduler has read another declaration."""
+            return (self.folder / "scheduler.log").read_text().count("cluster.json has changed")
+
+        self.until(lambda: list(self.store.schedulers.names()))  # after its first tick it has read the one before
+        before = reads()
         self.store.write_manifest(manifest.model_copy(update={"elastic": elastic}))
+        self.until(lambda: reads() > before)
 
     def create_claim(self, name: str, folder: Path) -> None:
         """Create a claim of a volume that is a folder of this machine, and wait until it is bound."""
@@ -170,16 +180,17 @@ class KubernetesLive(LiveCluster):
             "role": self.kubernetes.account.profile, "ami_alias": "al2023@v20260115", "subnet_tags": tags,
             "security_group_tags": tags, "volume_gib": 20,
         }  # fmt: skip
-        document = documents.build_node_class(place, nodes, instance_tags(CLUSTER, {}, Role.AGENT.value))
-        document["spec"] |= {"amiFamily": "Custom", "amiSelectorTerms": [{"id": "ami-12c6146b"}]}
+        tags = instance_tags(CLUSTER, {}, Role.AGENT.value)
+        document = documents.build_node_class(place, nodes, tags, job_images=True)
+        document["spec"] |= {"amiFamily": "AL2023", "amiSelectorTerms": [{"id": "ami-12c6146b"}]}
         return document
 
-    def _pod(self, place: documents.ObjectPlace, claim: str | None) -> Document:
-        """The pod of an agent. `claim`: with datasets."""
+    def _pod(self, place: documents.ObjectPlace, claim: str | None, *, job_images: bool) -> Document:
+        """The pod of an agent. `claim`: with datasets; `job_images`: whether jobs may have images of their own."""
         types = [builtin().types[name] for name in TYPES]
         smallest = min(types, key=lambda t: t.memory_gib)
         manifest = with_idle_limit(self._manifest(Role.AGENT).to_json().decode(), "20s")
-        pod = documents.build_pod(place, "everspot", manifest, smallest, claim)
+        pod = documents.build_pod(place, "everspot", manifest, smallest, claim, job_images=job_images)
         (agent,) = pod["spec"]["containers"]
         agent["env"].append({"name": "EVERSPOT_LAUNCHER", "value": "python3"})
         return pod

@@ -15,6 +15,7 @@ from e2e_kubernetes import LACKS_PROGRAMS, MISSING, NAMESPACE, KubernetesLive
 from everspot_core.capacity.market import Market
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Event, EventKind, JobState, Role
+from oci_layout import write_python_image
 
 pytestmark = [
     pytest.mark.nightly,
@@ -148,13 +149,42 @@ def test_a_job_reads_the_datasets_of_a_claim(live: KubernetesLive, tmp_path: Pat
     (code / "read.py").write_text(READER)
     live.create_claim("flowers", flowers)
     spec = JobSpec(name="reader", entrypoint=["read.py"], code=str(code))
-    with live.declared_claim("flowers"):
+    with live.declared("flowers", "flowers"):
         live.until(lambda: not live.claims())  # a pod of the other template may still be there
         job = live.store.submit(JobSubmission(job_id="reader", spec=spec, submitted_at=live.clock.now()), code).job_id
         trainings(live, job)
     output = b"".join(chunk.data for chunk in live.store.read_logs(job)).decode()
     assert "read tulip" in output and "write Read-only file system" in output
     assert (flowers / "word").read_text() == "tulip"
+
+
+def test_a_job_with_an_image_is_interrupted_and_goes_on_on_another_node(live: KubernetesLive, tmp_path: Path) -> None:
+    """Given pods that may make containers, when a notice ends the node of a job with an image, then the job goes on at
+    its step in the same image on another node."""
+    layout, code = tmp_path / "layout", tmp_path / "code"
+    write_python_image(layout)
+    code.mkdir()
+    (code / "main.py").write_text((ROOT / "tests/agent/programs/container/main.py").read_text())
+    dataset = live.store.datasets.put("own-image", layout)
+    env = {"OWN": "of the job"}
+    spec = JobSpec(name="imaged", entrypoint=["main.py"], code=str(code), image="own-image", env=env)
+    submission = JobSubmission(job_id="imaged", spec=spec, submitted_at=live.clock.now(), datasets=[dataset.id])
+    with live.declared("images", job_images=True):
+        live.until(lambda: not live.claims())  # a pod of the other template may still be there
+        job = live.store.submit(submission, code).job_id
+        first = live.until(lambda: live.trains(job, steps=20))
+        pod = live.pods()[first]["spec"]
+        assert pod["securityContext"]["seccompProfile"]["type"] == "Localhost"
+        notice(live, first)
+        began = trainings(live, job)
+    assert began[0].instance_id == first != began[1].instance_id
+    outputs = live.store.outputs(job)
+    (steps,) = [output for output in outputs.list() if output.path == "steps"]
+    outputs.fetch(steps, tmp_path / "fetched")
+    assert (tmp_path / "fetched" / "steps").read_text() == "20 40", "the step of the notice and the last one"
+    lines = b"".join(chunk.data for chunk in live.store.read_logs(job)).decode().splitlines()
+    before, after = [json.loads(line) for line in lines if line.startswith("{")]
+    assert before == after and before["marker"] == "of the image" and before["capabilities"] == 0
 
 
 def test_a_job_whose_spot_pools_are_dry_gets_on_demand_before_its_deadline(

@@ -5,7 +5,8 @@ period and SIGKILL. There are no containers, images and networks: a pod that nee
 `everspot_local.kubernetes.emulated_pods` does not list fails with the reason `NotEmulated`. A claim's volume is mounted
 at its path; any other volume is a folder of the pod. An argument that is a path below such a mount becomes the path in
 the volume's folder. Variables name the folders where other mounts would be: EVERSPOT_SERVICE_ACCOUNT that of the
-service account's token, and `MOUNTS` those of volumes. While the API server does not answer, pods run on, and the ends
+service account's token, and `MOUNTS` those of volumes. A pod that names a seccomp profile of the node has its filter;
+all run as this process's user, with its capabilities. While the API server does not answer, pods run on, and the ends
 of pods are reported when it answers again.
 """
 
@@ -29,6 +30,7 @@ from everspot_local.kubernetes.api import STRATEGIC, Document, KubeApi, KubeApiE
 from everspot_local.kubernetes.claim_mounts import build_command, find_claim_mounts, is_claim
 from everspot_local.kubernetes.emulated_pods import NotEmulated, check_emulated, is_token, read_field_path
 from everspot_local.kubernetes.pod_identity import AUDIENCE, has_role, pod_variables
+from everspot_local.kubernetes.seccomp import MissingProfile, filter_command
 
 BEAT = timedelta(seconds=5)
 WATCH = timedelta(seconds=30)
@@ -43,6 +45,8 @@ TOKEN_LIFETIME = timedelta(hours=1)
 VERSION = "v1.37.2"
 ACCOUNT_VARIABLE = "EVERSPOT_SERVICE_ACCOUNT"
 
+PROFILES = "seccomp"
+"""The folder of the node's seccomp profiles, in the folder of its pods."""
 MOUNTS = {"/var/lib/everspot": "EVERSPOT_HOME"}
 """Variables of Everspot's image, by the path that they name there. Where a volume is mounted at that path, the variable
 names the volume's folder."""
@@ -173,12 +177,18 @@ class Kubelet:
             check_emulated(pod)
             environment = self._environment(pod, folder)
             mounts = find_claim_mounts(self._api, pod)
+            container = pod["spec"]["containers"][0]
+            words = [_localize(each, pod, folder) for each in (*container["command"], *container.get("args", []))]
+            command = build_command(mounts, filter_command(pod, self._folder / PROFILES, words))
         except NotEmulated as error:
             self._fail(pod, "NotEmulated", error, began)
             return
-        container = pod["spec"]["containers"][0]
-        words = [_localize(each, pod, folder) for each in (*container["command"], *container.get("args", []))]
-        self._run(pod, build_command(mounts, words), folder, environment, began)
+        except MissingProfile as error:  # a real kubelet tries again and again, and here no file is added later
+            self._processes[meta["uid"]] = None
+            waiting = {"reason": "CreateContainerError", "message": str(error)}
+            self._report(pod, "Pending", {"waiting": waiting}, began)
+            return
+        self._run(pod, command, folder, environment, began)
 
     def _run(
         self, pod: Document, command: Sequence[str], folder: Path, environment: Mapping[str, str], began: str

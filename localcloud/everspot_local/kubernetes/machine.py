@@ -1,8 +1,8 @@
 """What a node's machine of the local AWS boots: a kubelet that registers as the bootstrap of EKS's images does.
 
 Which machine it is, it asks of the instance metadata service. The way to the API server is in a kubeconfig, which takes
-the place of the user data that such an image reads. The image, its user data and the join by certificates are not
-emulated.
+the place of the user data that such an image reads: of its own, only seccomp profiles are written. The image and the
+join by certificates are not emulated.
 """
 
 import argparse
@@ -10,8 +10,10 @@ import json
 import logging
 import os
 import sys
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 from everspot_clouds.aws.metadata import ENDPOINT_VARIABLE
@@ -20,7 +22,8 @@ from everspot_clouds.price_files import project_catalogue
 
 from everspot_local.kubernetes import pod_identity as pod_identities
 from everspot_local.kubernetes.api import KubeApi
-from everspot_local.kubernetes.kubelet import Kubelet, KubeNode, run_until_terminated
+from everspot_local.kubernetes.kubelet import PROFILES, Kubelet, KubeNode, run_until_terminated
+from everspot_local.kubernetes.seccomp import write_profiles
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 """The taint with which a node of Karpenter registers. Karpenter takes it off when the node has its labels."""
@@ -40,11 +43,13 @@ class MachineIdentity:
         instance_id: Its id in EC2.
         instance_type: Its type.
         zone: Its availability zone.
+        user_data: Its user data; empty without any.
     """
 
     instance_id: str
     instance_type: str
     zone: str
+    user_data: str
 
     @classmethod
     def read(cls, endpoint: str) -> "MachineIdentity":
@@ -56,9 +61,16 @@ class MachineIdentity:
             with opener.open(request, timeout=10) as answer:
                 return str(answer.read().decode())
 
-        token = call("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
+        headers = {"X-aws-ec2-metadata-token": call("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})}
         paths = ("instance-id", "instance-type", "placement/availability-zone")
-        return cls(*(call("GET", f"meta-data/{path}", {"X-aws-ec2-metadata-token": token}) for path in paths))
+        facts = [call("GET", f"meta-data/{path}", headers) for path in paths]
+        try:
+            user_data = call("GET", "user-data", headers)
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            user_data = ""
+        return cls(*facts, user_data)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -71,7 +83,9 @@ def main(arguments: list[str] | None = None) -> None:
     if options.standing:
         node = describe_standing(options.standing)
     else:
-        node = describe_node(MachineIdentity.read(os.environ[ENDPOINT_VARIABLE].rstrip("/")))
+        identity = MachineIdentity.read(os.environ[ENDPOINT_VARIABLE].rstrip("/"))
+        write_profiles(identity.user_data, Path.cwd() / PROFILES)
+        node = describe_node(identity)
     pod_identity = options.kubeconfig.with_name(pod_identities.FILE).read_text()
     variables = {ENDPOINT_VARIABLE: NO_METADATA, **{name: os.environ[name] for name in PASSED if name in os.environ}}
     run_until_terminated(Kubelet(read_api(options.kubeconfig), node, Path.cwd(), pod_identity, variables))

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from everspot.kubernetes import seccomp
 from everspot_clouds.base import CloudInstance, LaunchAnswer, MessageKind, Phase, StillPending, Trouble, Verdict
 from everspot_clouds.kubernetes.capacity import PATIENCE, REPEATS
 from everspot_clouds.kubernetes.checks import kubernetes_checks
@@ -24,6 +25,8 @@ from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTro
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Elastic, Manifest
 from everspot_local.kubernetes.api import KubeApiError
+from everspot_local.kubernetes.kubelet import PROFILES
+from everspot_local.kubernetes.seccomp import write_profiles
 from everspot_store import ManualClock
 from kubernetes_place import MISSING, PROGRAM, TYPE, WITHIN, ZONE, Place, eventually
 
@@ -501,6 +504,35 @@ def test_what_the_local_kubelet_does_not_know_is_refused(place: Place, cloud: Ku
     (status,) = place.pods()[name]["status"]["containerStatuses"]
     assert status["state"]["terminated"]["reason"] == "NotEmulated"
     assert status["state"]["terminated"]["message"] == "container.workingDir"
+
+
+def test_the_local_kubelet_filters_system_calls_by_a_profile_that_its_node_has(place: Place) -> None:
+    """Given a pod that names a profile of its node, when the node lacks it, then the container is not created, as
+    containerd says it; when user data has written it, then the profile allows a user namespace and no other."""
+    node = place.node()
+    profile = {"type": "Localhost", "localhostProfile": seccomp.profile_name()}
+    tries = "unshare --user --mount true && echo user; unshare --user --net true || echo no other"
+    path = f"/api/v1/namespaces/{place.name}/pods"
+
+    def start(name: str) -> None:
+        container = {"name": "a", "image": "none", "command": ["sh", "-c", tries]}
+        spec = {"nodeName": node, "restartPolicy": "Never", "securityContext": {"seccompProfile": profile}}
+        place.api.create(path, {"metadata": {"name": name}, "spec": {**spec, "containers": [container]}})
+
+    def state(name: str) -> dict[str, Any]:
+        statuses = place.pods()[name]["status"].get("containerStatuses", [])
+        return dict(statuses[0]["state"]) if statuses else {}
+
+    start("without")
+    waiting = eventually(lambda: state("without").get("waiting"))
+    assert waiting["reason"] == "CreateContainerError"
+    missing = f"/var/lib/kubelet/seccomp/{seccomp.profile_name()}"
+    assert f'cannot load seccomp profile "{missing}"' in waiting["message"]
+    write_profiles(seccomp.build_user_data(), place.folder / PROFILES)
+    start("with")
+    assert eventually(lambda: state("with").get("terminated"))["exitCode"] == 0
+    lines = place.log("with").splitlines()
+    assert (lines[0], lines[-1]) == ("user", "no other"), lines
 
 
 def test_a_node_of_the_local_kubelet_has_its_resources_from_its_creation(place: Place) -> None:

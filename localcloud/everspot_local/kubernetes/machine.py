@@ -63,14 +63,14 @@ class MachineIdentity:
 
         headers = {"X-aws-ec2-metadata-token": call("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})}
         paths = ("instance-id", "instance-type", "placement/availability-zone")
-        facts = [call("GET", f"meta-data/{path}", headers) for path in paths]
+        name, instance_type, zone = (call("GET", f"meta-data/{path}", headers) for path in paths)
         try:
             user_data = call("GET", "user-data", headers)
         except urllib.error.HTTPError as error:
             if error.code != HTTPStatus.NOT_FOUND:
                 raise
             user_data = ""
-        return cls(*facts, user_data)
+        return cls(name, instance_type, zone, user_data)
 
 
 def main(arguments: list[str] | None = None) -> None:

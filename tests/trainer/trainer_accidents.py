@@ -104,7 +104,7 @@ def run_with_accidents(
         post = Post(root=root, store_root=folder / "store", epoch=epoch, machine={"memory_dir": str(folder / "memory")})
         (folder / "memory").mkdir(exist_ok=True)
         published = next(iter(post.steps_published), None)
-        processes, meeting = _start(post, ranks, script, settings)
+        processes, meeting = start_ranks(post, ranks, script, settings)
         attempt = Attempt(post, processes, dice, published or 0, meeting)
         try:
             while attempt.running() and deck:
@@ -128,7 +128,9 @@ def run_with_accidents(
     raise AssertionError("never reached")
 
 
-def _start(post: Post, ranks: int, script: Path, settings: dict[str, object]) -> tuple[list[Forked], TCPStore | None]:
+def start_ranks(
+    post: Post, ranks: int, script: Path, settings: dict[str, object]
+) -> tuple[list[Forked], TCPStore | None]:
     if ranks == 1:
         return [post.start(post.root / "losses", script, **settings)], None
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -179,6 +180,32 @@ def test_the_weekly_retraining_is_cut_by_a_quarter(live: LiveCluster, tmp_path: 
     assert (saving["job_id"], saving["from_scratch"]) == (week["job_id"], week["job_id"])
     assert saving["usd_saved"] == pytest.approx(week["cost_usd"] - continued["cost_usd"], abs=2e-6)
     assert continued["cost_usd"] > 0 and saving["usd_saved"] > 0
+
+
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # proc_pid_stat(5): utime and stime
+
+
+def test_the_audited_run_keeps_37_percent_of_four_processors_busy_on_any_machine() -> None:
+    """Given a worker that never pauses, when it has used some processor time, then the loop has used half as much."""
+    env = os.environ | {"EVERSPOT_DATA": str(ROOT / ".everspot/data"), "WORKERS": "1", "SECONDS": "600", "EPOCHS": "99"}
+    program = ROOT / "examples/audited_training/train/main.py"
+    with subprocess.Popen([sys.executable, program], env=env, stderr=subprocess.DEVNULL) as loop:
+        try:
+            children = Path(f"/proc/{loop.pid}/task/{loop.pid}/children")
+            while not (workers := [int(pid) for pid in children.read_text().split()]):
+                time.sleep(0.2)
+            (worker,) = workers
+            while processor_seconds(worker) < 2:  # the first batches are slower
+                time.sleep(0.2)
+            before = processor_seconds(loop.pid), processor_seconds(worker)
+            while processor_seconds(worker) < before[1] + 6:
+                time.sleep(0.2)
+            used = processor_seconds(loop.pid) - before[0], processor_seconds(worker) - before[1]
+        finally:
+            loop.kill()
+    assert sum(used) / used[1] / 4 == pytest.approx(0.37, abs=0.04)
 
 
 def test_the_audit_of_a_run_that_waits_for_its_data_shows_that_two_changes_help(

@@ -72,7 +72,8 @@ class RecurringJobs:
 
 
 def _over(last: JobSubmission, record: JobRecord) -> bool:
-    """Return whether the series ends with this run. It does too if the run ended before it was to begin, since the next
-    runs would do the same."""
-    early = last.start_at is not None and record.changed_at < last.start_at
+    """Return whether the series ends with this run. It does too if the run ended without an attempt before it was to
+    begin, since the next runs would do the same. The clocks of an agent and of the scheduler that assigned the run may
+    differ, so a run that had an attempt has begun, whatever its times say."""
+    early = last.start_at is not None and record.epoch == 0 and record.changed_at < last.start_at
     return early or record.state is JobState.CANCELLED or record.last_reason is Reason.AFTER

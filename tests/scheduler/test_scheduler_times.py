@@ -191,6 +191,16 @@ def test_a_series_whose_forerunner_failed_ends_instead_of_failing_for_ever(clust
     assert runs(cluster) == {"nightly": "FAILED"}
 
 
+def test_a_run_that_an_agent_with_a_slow_clock_ended_does_not_end_its_series(cluster: Cluster) -> None:
+    submit(cluster, "nightly", every="1h")
+    end(cluster, "nightly", {})
+    cluster.run(1)
+    assert cluster.store.jobs.get("nightly-2").value.start_at > cluster.clock.now()
+    end(cluster, "nightly-2", {})  # the run of an attempt, by a clock that is behind its planned start
+    cluster.run(1)
+    assert "nightly-3" in cluster.store.jobs.names()
+
+
 def test_a_scheduler_that_dies_or_comes_late_makes_no_run_twice_and_none_too_few(cluster: Cluster, monkeypatch) -> None:
     """The store fails at the very write; another scheduler has been there before; the run has left the tables."""
     submit(cluster, "nightly", every="1h")

@@ -9,9 +9,11 @@ from everspot_core.jobs.job_rules import program_faults
 from everspot_core.jobs.series import next_run
 from everspot_core.jobs.timing import BadZone, Better, SkipIf, Window, effective, finish
 from everspot_core.jobs.timing_rules import timing_faults
+from everspot_core.schedule.jobs import exhausted_budget
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from view_helpers import job_view
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 NIGHT = Window.parse("22:00-06:00")
@@ -183,9 +185,23 @@ def run(number: int = 1, before: dict[str, float] | None = None, **fields) -> Jo
 def test_the_next_run_begins_at_its_time_and_never_while_the_last_one_runs(number, ended, start) -> None:
     following = next_run(run(number), {"accuracy": 0.5}, at(ended), succeeded=True)
     assert (following.job_id, following.series.run) == (f"train-1-{number + 1}", number + 1)
-    assert (following.start_at, following.deadline_at) == (at(start), at(start) + 6 * HOUR)
+    assert (following.start_at, following.deadline_at) == (at(start), max(at(start), at(ended)) + 6 * HOUR)
     assert following.series.before == {"accuracy": 0.5}
     assert (following.code_digest, following.datasets, following.retry_of) == ("0f" * 32, ["d@0f"], None)
+
+
+def test_a_late_run_gives_the_run_after_it_no_longer_deadline() -> None:
+    late = next_run(run(1), {}, at("05-02T05:00"), succeeded=True)
+    assert (late.start_at, late.deadline_at) == (at("05-02T00:00"), at("05-02T11:00"))
+    assert next_run(late, {}, at("05-02T10:00"), succeeded=True).deadline_at == at("05-03T06:00")
+    assert next_run(late, {}, at("05-03T07:00"), succeeded=True).deadline_at == at("05-03T13:00")
+
+
+def test_the_budget_of_a_late_run_counts_from_its_submission() -> None:
+    late = next_run(run(1, budget={"wall_clock": "2h"}), {}, at("05-02T05:00"), succeeded=True)
+    view = job_view(submission=late)
+    assert exhausted_budget(view, at("05-02T06:59")) is None
+    assert exhausted_budget(view, at("05-02T07:00")) is not None
 
 
 def test_a_run_is_skipped_once_after_a_poor_one() -> None:

@@ -17,9 +17,9 @@ def next_run(
     """Return the run after one that has ended with these metrics; None if it belongs to no series.
 
     The run begins `every` after the scheduled start of the last run. If several such times have passed meanwhile, only
-    the latest counts, and the run begins immediately. If `skip_if` holds, the run begins another `every` later. It has
-    the code, the datasets and the packages of the last run. With `continue_from` it reads the outputs of the last
-    successful run.
+    the latest counts, and the run begins immediately, with its whole time to the deadline ahead. If `skip_if` holds,
+    the run begins another `every` later. It has the code, the datasets and the packages of the last run. With
+    `continue_from` it reads the outputs of the last successful run.
 
     Args:
         succeeded: whether the last run succeeded.
@@ -32,13 +32,14 @@ def next_run(
     skipped = condition is not None and condition.skips(
         series.before.get(condition.metric), metrics.get(condition.metric)
     )
+    time_to_deadline = last.deadline_at - max(planned, last.submitted_at) if last.deadline_at is not None else None
     start = planned + spec.every * (max(1, (now - planned) // spec.every) + skipped)
     return last.model_copy(
         update={
             "job_id": next_id(series),
             "submitted_at": now,
             "start_at": start,
-            "deadline_at": start + (last.deadline_at - planned) if last.deadline_at is not None else None,
+            "deadline_at": max(start, now) + time_to_deadline if time_to_deadline is not None else None,
             "series": Series(id=series.id, run=series.run + 1, before=dict(metrics)),
             "after": _continue(last, succeeded=succeeded),
             "retry_of": None,

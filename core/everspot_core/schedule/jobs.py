@@ -99,7 +99,8 @@ def exhausted_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
         return Why.DOLLARS, {"spent": round(spent.dollars, 4), "budget": budget.dollars}
     if budget.gpu_hours is not None and spent.gpu_hours >= budget.gpu_hours:
         return Why.GPU_HOURS, {"spent": round(spent.gpu_hours, 4), "budget": budget.gpu_hours}
-    waited = now - (job.submission.start_at or job.submission.submitted_at)
+    submitted = job.submission.submitted_at
+    waited = now - max(job.submission.start_at or submitted, submitted)  # a late run of a series starts in the past
     if budget.wall_clock is not None and waited >= budget.wall_clock:
         return Why.WALL_CLOCK, {"spent": waited.total_seconds(), "budget": budget.wall_clock.total_seconds()}
     return None

@@ -16,10 +16,10 @@ from everspot_core.validation.problems import Problems
 from everspot_clouds.aws import estimate as aws
 from everspot_clouds.aws import fixed_prices
 from everspot_clouds.aws.settings_estimate import check_arns
-from everspot_clouds.aws.settings_estimate import outline_cluster as aws_foreseen
+from everspot_clouds.aws.settings_estimate import outline_cluster as outline_aws
 from everspot_clouds.gcp import estimate as gcp
-from everspot_clouds.gcp.settings_estimate import outline_cluster as gcp_foreseen
-from everspot_clouds.kubernetes.settings_estimate import outline_cluster as kubernetes_foreseen
+from everspot_clouds.gcp.settings_estimate import outline_cluster as outline_gcp
+from everspot_clouds.kubernetes.settings_estimate import outline_cluster as outline_kubernetes
 from everspot_clouds.price_files import load_catalogue
 from everspot_clouds.setting_names import PREFIX, check_names
 from everspot_clouds.settings_estimate import check_shape
@@ -69,17 +69,19 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
             if machines == "aws":
                 check_arns(here, settings)
             if check_shape(here, settings) and machines in regions:
-                resources += _foreseen(here, stack, settings, regions[machines])
+                resources += _outline_cluster(here, stack, settings, regions[machines])
     _check_values(problems, config)
     problems.raise_any(f"Stack {stack}")
     return Environment(tuple(resources), regions)
 
 
-def _foreseen(problems: Problems, stack: str, settings: Mapping[str, Any], region: str) -> Sequence[DeclaredResource]:
+def _outline_cluster(
+    problems: Problems, stack: str, settings: Mapping[str, Any], region: str
+) -> Sequence[DeclaredResource]:
     """Return the resources of a cluster, by its cloud."""
     if settings["cloud"] == "gcp":
-        return gcp_foreseen(problems, stack, settings, region)
-    return (aws_foreseen if settings["cloud"] == "aws" else kubernetes_foreseen)(problems, stack, settings)
+        return outline_gcp(problems, stack, settings, region)
+    return (outline_aws if settings["cloud"] == "aws" else outline_kubernetes)(problems, stack, settings)
 
 
 def _check_values(problems: Problems, config: Mapping[str, Any]) -> None:

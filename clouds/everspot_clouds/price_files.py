@@ -24,7 +24,7 @@ PROJECT_FILE = "Pulumi.yaml"
 """The file that marks the folder of a project."""
 
 CACHED_FOR = timedelta(days=7)
-"""Age up to which a table is used that a preview has asked for. List prices change a few times a year."""
+"""Age up to which a table that a preview cached is used. List prices change a few times a year."""
 
 _CACHE = Path("everspot") / "prices"
 

@@ -1,4 +1,4 @@
-"""Ranges of addresses that hold nearly everybody."""
+"""Finds address ranges that are open to nearly the whole internet."""
 
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from typing import Any

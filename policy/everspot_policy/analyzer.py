@@ -19,7 +19,7 @@ from everspot_policy.rule import Level, Rule, Severity, Subject, problems
 from everspot_policy.rules import RULES
 from everspot_policy.settings import PolicySettings, RuleException
 from everspot_policy.stack import COST, STACK_RULES, StackRule
-from everspot_policy.unused_exceptions import idle
+from everspot_policy.unused_exceptions import unused_exceptions
 
 NAME = "everspot"
 HIGH = "highUsdPerMonth"
@@ -120,7 +120,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
             for urn, listed in by_urn.items():
                 about = subjects.get(urn, Subject("", {}, name=self._stack, environment=self._stack))
                 answer.diagnostics.append(self._diagnostic(self._weigh(rule, listed, about, level), urn, secrets))
-        for exception, message in idle(self._settings, judged, self._stack, self._today(), self._ended):
+        for exception, message in unused_exceptions(self._settings, judged, self._stack, self._today(), self._ended):
             if self._level(exception.rule) is not Level.OFF:
                 excepted = RULES.get(exception.rule) or STACK_RULES[exception.rule]
                 answer.diagnostics.append(self._advise(excepted, redacted(message, secrets), Level.ADVISORY, ""))

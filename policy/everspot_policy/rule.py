@@ -37,7 +37,7 @@ class Subject:
         inputs: in camelCase, as the provider's own SDK names them, with the engine's markers for values that are secret
             or only known after an update.
         environment: the stack's name, which counts where no tag says it.
-        protected: whether the engine refuses to delete it; None: nobody asked.
+        protected: whether the engine refuses to delete it; None: not known.
         urn: its own URN.
         depends: the URNs that its inputs come from.
         secrets: texts among the inputs that are marked as secret.
@@ -53,7 +53,7 @@ class Subject:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
 
-Judge = Callable[[Subject], Iterator[Problem]]
+RuleCheck = Callable[[Subject], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Rule:
     remedy: str
     types: tuple[str, ...]
     twins: tuple[str, ...] = ()
-    check: Judge = field(repr=False, kw_only=True)
+    check: RuleCheck = field(repr=False, kw_only=True)
 
     def concerns(self, type_: str) -> bool:
         """Return whether the rule looks at resources of this type."""
@@ -90,7 +90,7 @@ def rule(
     remedy: str,
     types: tuple[str, ...],
     twins: tuple[str, ...] = (),
-) -> Callable[[Judge], Rule]:
+) -> Callable[[RuleCheck], Rule]:
     """Make a rule of the function that finds its problems."""
     return lambda check: Rule(id_, level, severity, title, remedy, types, twins, check=check)
 

@@ -13,17 +13,21 @@ from everspot_policy.stack import STACK_RULES
 _NAME_AT_MOST = 200  # characters of a resource that the settings name
 
 
-def idle(
+def unused_exceptions(
     settings: PolicySettings,
     subjects: Sequence[Subject],
     stack: str,
     today: date,
     reported: Collection[RuleException] = (),
 ) -> Iterator[tuple[RuleException, str]]:
-    """Exceptions for this stack that have ended, or that meet none of its resources, each with a sentence.
+    """Yield the exceptions for this stack that have ended or apply to none of its resources, each with a sentence.
 
-    `subjects`: all resources of the stack; `reported`: expired exceptions that a resource which
-    breaks the rule has already reported.
+    Args:
+        settings: The exceptions.
+        subjects: All resources of the stack.
+        stack: Its name.
+        today: An exception whose last day is before this has ended.
+        reported: Expired exceptions that a resource which breaks the rule has already reported.
     """
     for each in settings.exceptions:
         if not each.is_for(stack):
@@ -33,12 +37,12 @@ def idle(
             if each not in reported:
                 ended = f"the exception for {name} ended on {each.until.isoformat()}"
                 yield each, f"covers nothing: {ended}. Take it out of the settings, or set a later day."
-        elif lacking := _lacking(each, subjects, stack):
-            yield each, f"covers nothing: the exception for {name}, until {each.until.isoformat()}: {lacking}"
+        elif reason := _why_unused(each, subjects, stack):
+            yield each, f"covers nothing: the exception for {name}, until {each.until.isoformat()}: {reason}"
 
 
-def _lacking(exception: RuleException, subjects: Sequence[Subject], stack: str) -> str:
-    """Return why an exception meets nothing, in a sentence; empty if it meets something."""
+def _why_unused(exception: RuleException, subjects: Sequence[Subject], stack: str) -> str:
+    """Return why an exception applies to nothing, in a sentence; empty if it applies to something."""
     if exception.rule in STACK_RULES:
         if STACK_RULES[exception.rule].about_stack:
             remark = f"the rule is about the stack as a whole, and `resource` has to be the stack's name, {stack}."

@@ -54,7 +54,7 @@ class ApplyResult(StrEnum):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the next environments are looked at: they may refer to this one, which has to be as declared then."""
+        """Whether `apply` continues with the next environment, which may depend on this one."""
         return self.exit is ReviewExit.OK or self in (ApplyResult.ALREADY, ApplyResult.SUPERSEDED)
 
 

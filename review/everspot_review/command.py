@@ -227,7 +227,7 @@ def drift_command(
     answer(context, json, {"environments": [each.document() for each in drifts]}, [])
     if any(each.has_drifted for each in drifts):
         raise typer.Exit(ReviewExit.DRIFTED)
-    if any(each.blind or each.refused for each in drifts):
+    if any(each.skipped_checks or each.refused for each in drifts):
         raise typer.Exit(ReviewExit.UNAVAILABLE)
 
 

@@ -1,7 +1,7 @@
 """The state of an environment after the merge that our comment keeps, in a line that is not shown: the applied
 revision, or the remaining steps of a failed update.
 
-The line is the fourth of the comment, and is believed there and nowhere else: any value in the rest may look the same.
+Only the fourth line of the comment is parsed, because other lines may quote text of the change.
 The caller has to check whose comment it is, since everybody may write such a line.
 """
 

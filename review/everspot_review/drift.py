@@ -53,13 +53,13 @@ class DriftedResource:
 
 @dataclass(frozen=True)
 class Drift:
-    """The findings of both looks in an environment.
+    """The findings of the refresh and of the check for undeclared resources in an environment.
 
     Attributes:
         environment: Its name.
         resources: The findings of the refresh.
         added: Things that are attached to the stack's resources and that no resource declares.
-        blind: Why the second look could not be taken, in sentences.
+        skipped_checks: Why parts of the check for undeclared resources could not be made, in sentences.
         refused: Why the refresh could not be made, so that nothing is known.
         pending: Operations of an update that was interrupted.
         orphans: Resources with the cluster's tag or label that are in no stack.
@@ -68,7 +68,7 @@ class Drift:
     environment: str
     resources: tuple[DriftedResource, ...] = ()
     added: tuple[AddedByHand, ...] = ()
-    blind: tuple[str, ...] = ()
+    skipped_checks: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     pending: tuple[PendingOperation, ...] = ()
     orphans: tuple[Orphan, ...] = ()
@@ -95,7 +95,7 @@ class Drift:
                  "instances": [part.name for part in o.parts], "usd_per_hour": o.usd_per_hour, "command": o.command}
                 for o in self.orphans
             ],
-            "not_looked_at": [*self.refused, *self.blind],
+            "not_looked_at": [*self.refused, *self.skipped_checks],
         }  # fmt: skip
 
 
@@ -111,30 +111,32 @@ def drift(engine: Engine, environment: str, limit: timedelta = PREVIEW_TIMEOUT) 
     state = engine.state(environment)
     resources_kept = KeptResource.of_state(state)
     added: list[AddedByHand] = []
-    blind: list[str] = []
+    skipped_checks: list[str] = []
     for cloud in REVIEWABLE:
         own = [resource for resource in resources_kept if resource.type.startswith(f"{cloud}:")]
         try:
             added += added_by_hand(cloud, own) if own else []
         except CloudError as error:
-            blind.append(f"what was added by hand could not be looked for on {cloud}: {error} {error.fix}".strip())
+            skipped_checks.append(
+                f"what was added by hand could not be looked for on {cloud}: {error} {error.fix}".strip()
+            )
     ordered = tuple(sorted(added, key=lambda a: (a.urn, a.kind, a.key)))
-    orphans = _orphans(state, blind)
-    return Drift(environment, resources, ordered, tuple(blind), (), pending_operations(state), orphans)
+    orphans = _orphans(state, skipped_checks)
+    return Drift(environment, resources, ordered, tuple(skipped_checks), (), pending_operations(state), orphans)
 
 
-def _orphans(state: Mapping[str, Any], blind: list[str]) -> tuple[Orphan, ...]:
-    """Return the resources of this stack's clusters that no stack knows. `blind`: gets the reasons why a cloud could
-    not be asked."""
+def _orphans(state: Mapping[str, Any], skipped_checks: list[str]) -> tuple[Orphan, ...]:
+    """Return the resources of this stack's clusters that no stack knows. `skipped_checks`: gets the
+    reasons why a cloud could not be asked."""
     known_ids, clock = list_ids(state), SystemClock.from_environment()
     orphans: list[Orphan] = []
     for manifest in declared_clusters(state):
         try:
-            orphans += find_orphans(manifest, known_ids, clock, refused=blind)
+            orphans += find_orphans(manifest, known_ids, clock, refused=skipped_checks)
         except CloudError as error:
-            blind.append(f"{_unseen(manifest)}: {error} {error.fix}".strip())
+            skipped_checks.append(f"{_unseen(manifest)}: {error} {error.fix}".strip())
         except ImportError as error:
-            blind.append(f"{_unseen(manifest)}: its client is not installed ({error})")
+            skipped_checks.append(f"{_unseen(manifest)}: its client is not installed ({error})")
     return tuple(orphans)
 
 

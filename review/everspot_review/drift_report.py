@@ -31,10 +31,12 @@ def describe_drift(drift: Drift) -> str:
         lines.append(f"+ in no stack: {orphan.sentence}")
         lines += [f"    to remove it: {orphan.command}"] if orphan.command else []
     lines += [f"+ {each.kind} on {resource_name(each.urn)}, added by hand: {each.detail}" for each in drift.added]
-    blind = [code(reason, 500) for reason in drift.blind]
+    skipped_checks = [code(reason, 500) for reason in drift.skipped_checks]
     if not lines:
         clean = f"{drift.environment}: as it was left"
-        return "\n".join([f"{clean}, as far as could be seen" if drift.blind else clean, *blind]) + "\n"
+        return (
+            "\n".join([f"{clean}, as far as could be seen" if drift.skipped_checks else clean, *skipped_checks]) + "\n"
+        )
     shown, room = [], LONGEST
     for each in (line.replace("```", "'''").replace("\n", " ").replace("\r", " ") for line in lines):
         room -= len(each) + 1
@@ -46,7 +48,7 @@ def describe_drift(drift: Drift) -> str:
     )
     heading = f"{drift.environment} is not as its last update left it:"
     resolve = [f"To go on, {resolve_pending(drift.environment)}"] if drift.pending else []
-    return "\n".join([heading, "", "```diff", *shown, *remainder, "```", *blind, *resolve, ""])
+    return "\n".join([heading, "", "```diff", *shown, *remainder, "```", *skipped_checks, *resolve, ""])
 
 
 def _reasons(drift: Drift) -> list[str]:
@@ -66,7 +68,7 @@ def keep(forge: Forge, drift: Drift, author: str | None = None) -> Published:
     if drift.refused:
         return published
     voice = Voice.for_owner(forge, f"<!-- everspot-drift {drift.environment} -->", author)
-    if drift.blind and not drift.has_drifted:
+    if drift.skipped_checks and not drift.has_drifted:
         return Published.UNCHANGED
     more = "Declare what should stay, or undo it: the next update undoes what it knows of, and nothing that was added."
     body = f"{voice.marker}\n{describe_drift(drift)}\n{more} {run_link()}".rstrip() if drift.has_drifted else None

@@ -45,8 +45,16 @@ class Comment:
 
 @dataclass(frozen=True)
 class Pull:
-    """One pull request. `head`: the revision at its end; `source`: the repository that this is in, empty once deleted;
-    `base`: the branch that it goes into; `merged`: whether it has; `url`: its page; `author`: a login."""
+    """One pull request.
+
+    Attributes:
+        head: The newest commit.
+        source: The repository of the head, empty if it was deleted.
+        base: The branch that it is merged into.
+        merged: Whether it was merged.
+        url: Its page.
+        author: A login.
+    """
 
     number: int
     head: str
@@ -155,7 +163,7 @@ class Forge:
         left out. One that does not say when it began counts.
 
         Raises:
-            ForgeError: if there are more than a page of them, too.
+            ForgeError: also if more than PAGE runs have one status.
         """
         runs: set[int] = set()
         for status in ("in_progress", "queued", "waiting"):

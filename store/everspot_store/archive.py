@@ -9,7 +9,8 @@ The order of the writes makes this safe at every point at which the writer may d
 4. The record is deleted last. A record without a submission shows the next scheduler which documents remain to be
     deleted.
 
-A program that reads both places reads the archive last, because a job that has left the tables by then is there.
+A program that reads both places reads the tables first and the archive second: a job that moves in between is then
+found in the archive.
 """
 
 from collections.abc import Callable, Iterable

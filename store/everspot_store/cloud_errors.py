@@ -14,12 +14,12 @@ _DENIED = (
     "403 Forbidden",
 )
 # S3's answers to a signature for the wrong region, and to a request at the wrong region's endpoint.
-_ELSEWHERE = ("<Code>AuthorizationHeaderMalformed", "<Code>PermanentRedirect", "incorrectly configured region")
-_WRONG = ("301 Moved Permanently", "405 Method Not Allowed", "InvalidPath")
+_WRONG_REGION = ("<Code>AuthorizationHeaderMalformed", "<Code>PermanentRedirect", "incorrectly configured region")
+_BAD_REQUEST = ("301 Moved Permanently", "405 Method Not Allowed", "InvalidPath")
 _BUSY = "429 Too Many Requests"
 # obstore reports every failure of a credential provider as a refusal; its text names the provider's exception.
 _NO_ANSWER = "credential provider: ConnectionError"
-_SILENT = re.compile(r"Error performing (\w+) \S+ in (\S+?)(?:, after \d+ retries,.*)? - HTTP error: (.+)")
+_NO_RESPONSE = re.compile(r"Error performing (\w+) \S+ in (\S+?)(?:, after \d+ retries,.*)? - HTTP error: (.+)")
 
 
 class Refused(StoreUnavailable):
@@ -46,11 +46,11 @@ def translated(bucket: str, key: str, error: Exception) -> Exception:
         return StoreUnavailable(where)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(code in text for code in _DENIED):
         return StoreDenied(where)
-    if any(code in text for code in _ELSEWHERE):
+    if any(code in text for code in _WRONG_REGION):
         return StoreError(f"{bucket} lies in {_describe_region(text)}: its URL has to say so, {bucket}?region=…")
-    if isinstance(error, FileNotFoundError) or any(code in text for code in _WRONG):
+    if isinstance(error, FileNotFoundError) or any(code in text for code in _BAD_REQUEST):
         return StoreError(where)
-    return StoreUnavailable(_silence(bucket, key, short(error)) or where)
+    return StoreUnavailable(_no_response_message(bucket, key, short(error)) or where)
 
 
 def short(error: BaseException) -> str:
@@ -64,9 +64,9 @@ def _describe_region(text: str) -> str:
     return f"region {match[1]}" if match else "another region"
 
 
-def _silence(bucket: str, key: str, text: str) -> str:
+def _no_response_message(bucket: str, key: str, text: str) -> str:
     """Return the message for a bucket that did not answer at all; empty if it answered."""
-    match = _SILENT.search(text)
+    match = _NO_RESPONSE.search(text)
     if match is None:
         return ""
     method, took, cause = match.groups()

@@ -30,7 +30,7 @@ def test_an_assignment_seen_before_its_record_is_taken_up_when_the_record_follow
     record = cluster.wait_state("job-1", JobState.SUCCEEDED)
 
     assert (record.epoch, record.preemptions) == (1, 0)
-    assert "not this instance's to take" not in agent.output
+    assert "is not assigned to this instance" not in agent.output
 
 
 def test_a_stop_seen_before_the_record_is_carried_out_when_the_record_follows(cluster: Cluster) -> None:
@@ -53,10 +53,10 @@ def test_an_epoch_that_was_spent_is_not_asked_for_again(cluster: Cluster) -> Non
     assert cluster.store.records.create("job-1", spent) is not None
     cluster.order("i-1", job_id="job-1", epoch=1)
     agent = cluster.start_agent("i-1")
-    eventually("it asked", lambda: "not this instance's to take" in agent.output)
+    eventually("it asked", lambda: "is not assigned to this instance" in agent.output)
     time.sleep(SOME_POLLS)
 
-    assert agent.output.count("not this instance's to take") == 1
+    assert agent.output.count("is not assigned to this instance") == 1
 
 
 def test_an_environment_that_no_process_can_have_is_the_jobs_own_error(cluster: Cluster) -> None:

@@ -56,7 +56,7 @@ def test_under_a_wrapper_the_training_process_gets_the_signal_once_and_its_whole
     assert checkpoints[-1].data["files"] == 1
 
 
-def test_below_a_wrapper_that_keeps_the_signal_to_itself_the_training_process_saves_in_the_last_quarter(
+def test_wrapper_that_swallows_sigterm_gets_final_signal_to_training_process(
     cluster: Cluster,
 ) -> None:
     cluster.submit("job-1", HEED, entrypoint=["hold.py"], env={"HEED_SECONDS": "1"}, retries={"errors": 0})

@@ -150,6 +150,6 @@ def test_a_planted_circle_is_found(name: str, planted: str) -> None:
         ("bridge.plan", "from everspot_local.market.clock import stamp"),
     ],
 )
-def test_a_planted_trespass_is_found(name: str, planted: str) -> None:
+def test_forbidden_import_is_detected(name: str, planted: str) -> None:
     arrows = graph({**SOURCES, f"{ROOM}.{name}": planted})
     assert trespasses(arrows) != []

@@ -44,7 +44,7 @@ def test_for_people_it_names_discounts_sources_and_what_spot_saves_already(stead
     assert "959 full hours, 2026-03-01 to 2026-04-10 12:00 UTC" in out
     assert "compute-1y: 28.0 % off the list price (as given)" in out
     assert "the cloud names 72.0 % as the most" in out
-    assert "No plan applies to Spot." in out
+    assert "Commitments do not cover Spot." in out
     assert "of it was on Spot, which cost 52.9 % less than list" in out
 
 

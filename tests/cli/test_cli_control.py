@@ -153,7 +153,7 @@ def test_a_drain_that_is_not_understood_drains_nothing(world):
     assert world.store.drain_request() is None
 
 
-def test_doctor_says_whose_matter_a_finding_is(past):
+def test_doctor_names_who_must_act(past):
     past.beat("i-base")
     out = past.run("doctor", env={"COLUMNS": "80"}).out
     assert "→ cluster: running jobs run on, nothing new starts" in out

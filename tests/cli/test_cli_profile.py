@@ -87,7 +87,7 @@ def test_steps_that_were_slower_before_are_noise_and_no_negative_cost(running: A
     if as_json:
         assert json.loads(out)["slowdown"] == 0
     else:
-        words = "step 128 ms while recorded, 217 ms in 10 steps beside it: not slower than the noise"
+        words = "step 128 ms while recorded, 217 ms in 10 steps around it: no measurable slowdown"
         assert words in " ".join(out.split())
 
 

@@ -106,7 +106,7 @@ def test_labels_find_what_was_launched_and_the_intents_own_are_kept():
         ),
     ],
 )  # fmt: skip
-def test_the_market_is_the_requests_word_and_not_the_templates(market, notice, scheduling):
+def test_request_market_overrides_template(market, notice, scheduling):
     body = accepted(intent("g2-standard-4/a", market=market), notice)
     assert body["instanceProperties"]["scheduling"] == scheduling
 

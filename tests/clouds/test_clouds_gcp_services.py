@@ -68,9 +68,7 @@ def test_what_a_bucket_is_asked_too_often_in_a_second_is_sent_again(google: Loca
         assert bucket["name"] == name
 
 
-def test_entries_are_kept_until_they_are_acknowledged_and_strangers_go_at_once(
-    api: Api, queue: Callable[[Any], None]
-) -> None:
+def test_own_entries_wait_for_acknowledgement_and_foreign_ones_do_not(api: Api, queue: Callable[[Any], None]) -> None:
     queue(entry("v1.compute.disks.delete"))
     queue(entry(PREEMPTED))
     queue({"textPayload": "no entry of the audit log"})

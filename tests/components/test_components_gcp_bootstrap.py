@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from everspot import GcpBootstrap
 from everspot.common import BadComponentInputs
-from everspot.gcp.bootstrap_grants import CONTROL, except_state_bucket, only, permissions
+from everspot.gcp.bootstrap_grants import CONTROL, except_state_bucket, permissions, provider_condition
 from everspot.repository import ReviewPart
 from everspot_clouds.gcp import deployers
 from everspot_local.gcp.iam.conditions import compiled, is_true
@@ -37,7 +37,7 @@ def bootstrap(declare: Declare, **more: Any) -> tuple[Any, dict[str, Any]]:
 def test_only_jobs_of_the_repository_come_in_and_each_becomes_what_its_subject_says(declare: Declare) -> None:
     recorder, outputs = bootstrap(declare)
     provider = recorder.inputs(f"{NAME}-github")
-    assert provider["attributeCondition"] == only(REPOSITORY)
+    assert provider["attributeCondition"] == provider_condition(REPOSITORY)
     assert provider["oidc"] == {"issuerUri": "https://token.actions.githubusercontent.com"}
     assert provider["attributeMapping"]["google.subject"] == "assertion.sub"
     members = {(m.inputs["serviceAccountId"], m.inputs["member"].rpartition("/subject/")[2], m.inputs["role"])
@@ -72,7 +72,7 @@ def test_a_job_that_may_write_comes_from_the_branch_that_changes_are_merged_into
     values = {f"assertion.{key}": value for key, value in {**usual, **claims}.items()}
     other = {"repository"} if "id" in repository else {"repository_id"}
     comes_in = comes_in or bool(other & claims.keys())  # claims that the condition does not use
-    assert (compiled(only(repository), CLAIMS)(values) is True) == comes_in
+    assert (compiled(provider_condition(repository), CLAIMS)(values) is True) == comes_in
 
 
 def test_runners_act_by_their_own_accounts_where_there_is_no_repository(declare: Declare) -> None:

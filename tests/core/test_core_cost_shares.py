@@ -65,7 +65,7 @@ def test_a_share_that_is_none_is_the_whole(event_data, share):
     assert attempt.share == share
 
 
-def test_one_that_has_it_alone_pays_all_whoever_is_told_to_overlap():
+def test_exclusive_tenure_overrides_overlapping_shares():
     events = {"a": seated("a", 0, 700, 0.5), "x": seated("x", 600, 900, None), "b": seated("b", 890, 1000, 0.5)}
     bill = compute([launch()], [end(1000)], [price(0.036)], events)
     assert {j.job_id: float(j.cost) for j in bill.jobs} == pytest.approx({"a": 0.003, "x": 0.0029, "b": 0.00055})

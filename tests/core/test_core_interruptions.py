@@ -78,7 +78,7 @@ def test_a_loss_that_was_taken_back_is_none():
     assert (job.interruptions, job.lost_seconds) == ((), 0)
 
 
-def test_a_program_that_says_nothing_is_billed_and_told_by_its_agents_words():
+def test_agent_events_cover_a_program_that_reports_nothing():
     events = [
         event(EventKind.ASSIGNED, 0),
         event(EventKind.STARTED, 5),
@@ -142,7 +142,7 @@ def test_an_interruption_during_start_up_and_the_next_one_are_not_counted_twice(
     assert [i.steps_redone for i in job.interruptions] == [0, 0]
 
 
-def test_a_late_word_of_the_old_owner_does_not_make_a_second_interruption():
+def test_late_event_of_previous_owner_is_not_counted():
     events = interrupted_job()["job-1"]
     late = event(EventKind.INTERRUPTED, 800, reason="fenced", step=500)
     job = compute([launch(), launch("i-2")], [], [], {"job-1": [*events, late]}, as_of=2000).jobs[0]

@@ -50,7 +50,7 @@ FATES = st.lists(st.tuples(st.sampled_from(["boot", "lose", "pass", "plan", "can
 
 @given(world=worlds(), fates=FATES)
 @settings(max_examples=settings.default.max_examples * 3 // 5, deadline=None)
-def test_whatever_happens_gangs_are_whole_what_stands_stays_and_nothing_is_left_behind(world, fates):
+def test_random_events_keep_gangs_whole_and_standing_instances(world, fates):
     """`World` itself sees to it that only what was launched and is idle is released, and that every plan settles."""
     standing = {n for n, i in world.instances.items() if i.launched_for is None}
     for fate, dice in fates:

@@ -133,7 +133,7 @@ def test_more_time_never_makes_a_deadline_infeasible_and_the_earliest_is_one_tha
     offset=st.integers(-3600, 3600).map(lambda s: timedelta(seconds=s)),
     usd=st.floats(0.01, 50),
 )
-def test_submission_and_plan_are_of_one_mind(work, offset, usd):
+def test_submission_and_plan_agree_on_feasibility(work, offset, usd):
     bound = CHANGEOVER_UPPER + TICK
     due = (work + bound + offset) / HOUR
     view = job(due=due, expected_duration=work)

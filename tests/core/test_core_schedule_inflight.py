@@ -167,7 +167,7 @@ def test_a_job_waits_for_nothing_that_it_would_not_take():
     assert launched(decide([*burst(5), *running], ending_instances, POOLS, idle_limit=LIMIT)) == 5
 
 
-def test_an_instance_on_its_way_is_kept_for_who_waits_when_its_own_job_is_done():
+def test_pending_instance_is_kept_for_waiting_jobs():
     """Its boot takes longer than the idle limit, after which it would be released without such a job."""
     late = [
         instance(f"n-{n:02}", launched_for=f"over-{n:02}", ready=False, ago=0.09) for n in range(2 * HANDFUL)

@@ -181,7 +181,7 @@ def test_the_wait_begins_anew_when_a_job_has_run():
     ),
     st.floats(0, 1e6),
 )
-def test_nobody_who_began_to_wait_later_is_ahead_of_a_starved_job(others, used):
+def test_starved_job_is_never_overtaken(others, used):
     """The bound: after STARVED a job is overtaken by nobody, whatever others submit, of whatever priority."""
     starved = job("starved", "unloved", waited=STARVED / HOUR)
     jobs = [

@@ -57,5 +57,5 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("faults", "launches", "expected"), TABLE)
-def test_what_is_to_be_doubted(faults, launches, expected):
+def test_suspects_by_fault_pattern(faults, launches, expected):
     assert [(d.words, d.grave) for d in find_suspects(faults, launches, NOW)] == expected

@@ -46,7 +46,7 @@ def test_hours_are_cut_at_the_full_hour_and_at_changes_of_price():
     assert rows[1].cost == (1800 * Fraction("0.04") + 1800 * Fraction("0.1")) / 3600
 
 
-def test_an_instance_that_nobody_heard_of_has_booted_all_its_life_and_one_that_reported_is_idle():
+def test_unreported_instances_boot_and_reported_ones_idle():
     bill = compute([launch(market=Market.ON_DEMAND), launch("i-2", Market.ON_DEMAND)], as_of=600)
     assert by_kind(usage_rows(bill, {"i-2": at(100)})) == {UsageKind.BOOT: 700, UsageKind.IDLE: 500}
 

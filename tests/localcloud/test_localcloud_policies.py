@@ -18,7 +18,7 @@ def verdict(*statements: dict[str, Any], **call: Any) -> PolicyDecision:
     return decide([{"Version": "2012-10-17", "Statement": list(statements)}], Call(**call_fields))
 
 
-def test_nothing_said_is_no() -> None:
+def test_no_matching_statement_denies() -> None:
     assert verdict() is PolicyDecision.IMPLICIT
     assert verdict(allow("s3:PutObject")) is PolicyDecision.IMPLICIT
     assert verdict(allow("s3:GetObject", f"{BUCKET}/heads/*")) is PolicyDecision.IMPLICIT

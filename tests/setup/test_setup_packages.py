@@ -106,7 +106,7 @@ def packed_files(wheel: Path) -> set[str]:
     return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
 
-def test_the_wheel_holds_every_file_of_every_room_and_nothing_of_the_local_cloud(wheel: Path) -> None:
+def test_the_wheel_has_every_file_of_every_package_and_nothing_of_the_local_cloud(wheel: Path) -> None:
     rooms = {room: f"{room}/everspot" for room in ROOMS}
     expected = {name.partition("/")[2] for name in tracked() for start in rooms.values() if name.startswith(start)}
     packed = packed_files(wheel)

@@ -200,7 +200,7 @@ def test_another_ending_ends_the_row(reason: Reason) -> None:
     assert (released.not_before is None) is (reason is not Reason.ERROR)
 
 
-def test_the_row_lasts_through_assignment_start_and_renewal() -> None:
+def test_failed_starts_survive_assign_start_renew() -> None:
     assigned = lease.assign(record(JobState.PENDING, unstarted=["a"]), "j", "i-2", NOW)
     begun = lease.start(assigned, assigned.epoch, "i-2", NOW)
     assert begun is not None

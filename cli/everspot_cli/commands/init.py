@@ -170,8 +170,8 @@ def _collect_answers(options: dict[str, str | None], unlisted: bool, *, interact
     if missing and not interactive:
         raise _unanswered_error(missing, "without --yes and --json they are asked for")
     answers = {name: value for name, value in options.items() if value is not None}
-    if missing and (wrong := _faults(answers, None, unlisted)):
-        raise CliError("the project cannot be begun", Exit.USAGE, problems=list_problems(wrong))
+    if missing and (wrong := _answer_problems(answers, None, unlisted)):
+        raise CliError("these answers are not valid", Exit.USAGE, problems=list_problems(wrong))
     for name in missing:
         try:
             answers[name] = _answer(name, answers, unlisted)
@@ -189,7 +189,9 @@ def _answer(name: str, answers: dict[str, str], unlisted: bool) -> str:
     question, usual = _question(name, answers.get("cloud", ""))
     while True:
         answer = str(typer.prompt(question, default=usual, err=True)).strip()
-        wrong = [problem for problem in _faults({**answers, name: answer}, None, unlisted) if problem.path == name]
+        wrong = [
+            problem for problem in _answer_problems({**answers, name: answer}, None, unlisted) if problem.path == name
+        ]
         if not wrong:
             return answer
         for problem in wrong:
@@ -213,28 +215,28 @@ def _question(name: str, cloud: str) -> tuple[str, str | None]:
     return questions[name]
 
 
-def _parse_answers(words: dict[str, str], ids: str | None, unlisted: bool) -> tuple[CloudStarter, ProjectAnswers]:
+def _parse_answers(raw_answers: dict[str, str], ids: str | None, unlisted: bool) -> tuple[CloudStarter, ProjectAnswers]:
     """Return the answers, parsed.
 
     Raises:
         CliError: naming everything that is wrong with them.
     """
-    if wrong := _faults(words, ids, unlisted):
-        raise CliError("the project cannot be begun", Exit.USAGE, problems=list_problems(wrong))
-    return starter(words["cloud"]), _answers(words, ids, unlisted)
+    if wrong := _answer_problems(raw_answers, ids, unlisted):
+        raise CliError("these answers are not valid", Exit.USAGE, problems=list_problems(wrong))
+    return starter(raw_answers["cloud"]), _answers(raw_answers, ids, unlisted)
 
 
-def _answers(words: dict[str, str], ids: str | None, unlisted: bool) -> ProjectAnswers:
+def _answers(raw_answers: dict[str, str], ids: str | None, unlisted: bool) -> ProjectAnswers:
     pair = tuple(part.strip() for part in ids.split(",")) if ids is not None else ()
     id_pair = (pair[0], pair[1]) if len(pair) == 2 else None
-    account, region, team, repository = (words.get(name, "") for name in ASKED[1:])
+    account, region, team, repository = (raw_answers.get(name, "") for name in ASKED[1:])
     return ProjectAnswers(account, region, team, repository, id_pair, unlisted_region=unlisted)
 
 
-def _faults(words: dict[str, str], ids: str | None, unlisted: bool) -> list[Problem]:
-    """Return all problems of the given answers."""
-    problems, answers = Problems(), _answers(words, ids, unlisted)
-    cloud = words.get("cloud", "")
+def _answer_problems(raw_answers: dict[str, str], ids: str | None, unlisted: bool) -> list[Problem]:
+    """Return all problems of the answers."""
+    problems, answers = Problems(), _answers(raw_answers, ids, unlisted)
+    cloud = raw_answers.get("cloud", "")
     cloud_supported = problems.need(
         cloud in DEPLOYABLE, "cloud", f"{shown(cloud)} is no cloud for projects; choose one of {', '.join(DEPLOYABLE)}"
     )
@@ -246,7 +248,9 @@ def _faults(words: dict[str, str], ids: str | None, unlisted: bool) -> list[Prob
     problems.need(sound, "repository-ids", f"{shown(ids)} has to be two numbers with a comma between them")
     if cloud_supported:
         starter(cloud).check(problems, answers)
-    return [problem for problem in problems.collected if problem.path in words or problem.path == "repository-ids"]
+    return [
+        problem for problem in problems.collected if problem.path in raw_answers or problem.path == "repository-ids"
+    ]
 
 
 def _write(folder: Path, files: dict[str, str], *, force: bool) -> list[str]:

@@ -94,8 +94,8 @@ def _facts(result: Profile) -> list[tuple[str, str]]:
 def _describe_cost(result: Profile) -> str:
     if result.slowdown is None:
         return ""
-    cost = f"{result.slowdown:+.0%}" if result.slowdown else "not slower than the noise"
-    baseline = f"in {result.plain_steps} steps beside it" if result.plain_steps else "before"
+    cost = f"{result.slowdown:+.0%}" if result.slowdown else "no measurable slowdown"
+    baseline = f"in {result.plain_steps} steps around it" if result.plain_steps else "before"
     return f", {_seconds(result.plain_step_seconds)} {baseline}: {cost}"
 
 

@@ -191,7 +191,7 @@ def _uncompared_facts(document: dict[str, Any]) -> list[tuple[str, str | None]]:
         ("commitments in it", some(document["committed"])),
         ("not usage", describe_counts(document["other_charges"])),
         ("other months", describe_counts(document["other_months"])),
-        ("the cluster's, but no instance time", describe_counts(document["beside"])),
+        ("other costs of the cluster", describe_counts(document["beside"])),
         ("not the cluster's", _elsewhere(document["elsewhere"])),
         ("repeated rows", str(document["repeated_rows"]) if document["repeated_rows"] else None),
         ("not in the ledger", ", ".join(document["left_out"])),

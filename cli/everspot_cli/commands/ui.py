@@ -46,8 +46,8 @@ def ui(
         session.answer({"url": keys.url, "port": keys.port, "actions": actions})
         sys.stdout.flush()
     else:
-        does = "shows, and takes actions" if actions else "only shows (--actions: jobs can be cancelled on it)"
-        session.console.print(f"{keys.url}\nIt {does}. Ctrl-C ends it.", soft_wrap=True)
+        mode = "Jobs can be cancelled on it." if actions else "Read-only; --actions allows to cancel jobs."
+        session.console.print(f"{keys.url}\n{mode} Ctrl-C ends it.", soft_wrap=True)
         if not no_open and _browser():
             webbrowser.open(keys.url_once())
     serve(Guard(pages.app(), keys), listener)

@@ -7,7 +7,7 @@ from everspot_core.counting import first_few
 from everspot_cli.report.terminal import percent
 from everspot_cli.tables import money
 
-LINE_COLUMNS = ("cost", "lost, beside it", "on-demand", "jobs", "instance hours", "GPUs used", "wasted on GPUs")
+LINE_COLUMNS = ("cost", "lost to interruptions", "on-demand", "jobs", "instance hours", "GPUs used", "wasted on GPUs")
 STAGE_COLUMNS = ("pipeline", "submitted", "stage", "cost", "jobs", "metric", "gain", "a point")
 _OF_JOBS = ("value", "untagged")
 

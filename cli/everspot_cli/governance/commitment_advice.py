@@ -24,8 +24,8 @@ from everspot_cli.report.gather import Material
 
 MONTH = timedelta(days=30)
 NOTES = (
-    "No plan applies to Spot. Use on Spot is in the floor of all use alone.",
-    "Plans of one cloud overlap: what one covers, another cannot. Choose one for the same use.",
+    "Commitments do not cover Spot. Use on Spot counts only in the floor of all use.",
+    "Choose one plan for each use: two plans of a cloud cannot cover the same use.",
     "What is committed to already is not known here: subtract it.",
     "Savings are of the observed hours. Whether the use goes on for the term is yours to judge.",
 )

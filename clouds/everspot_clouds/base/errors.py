@@ -24,7 +24,7 @@ class CloudError(Exception):
 
 
 class StillPending(Exception):
-    """A launch was accepted, and it is not known yet what comes of it. Ask again."""
+    """The cloud accepted a launch whose outcome is not known yet. The caller repeats the call."""
 
 
 class NotOffered(CloudError):

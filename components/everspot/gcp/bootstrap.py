@@ -11,7 +11,7 @@ from pulumi_gcp import billing, projects, serviceaccount
 
 from everspot import common
 from everspot.gcp import preview_queries, tagging
-from everspot.gcp.bootstrap_grants import SUBJECT_AT_MOST, Entrance, add_entrance, grant, let_in
+from everspot.gcp.bootstrap_grants import SUBJECT_AT_MOST, IdentityPool, add_identity_pool, grant, grant_impersonation
 from everspot.gcp.state_bucket import BUCKET_NAME, add_state_bucket, add_state_key
 from everspot.parts import outputs
 from everspot.repository import RepositoryArgs, ReviewPart, check_repository, subjects
@@ -102,19 +102,19 @@ class GcpBootstrap(pulumi.ComponentResource):
         labels = to_labels(args["tags"])
         key = add_state_key(self, name, location, labels)
         bucket = add_state_bucket(self, f"{name}-state", bucket_name, location, key, labels)
-        entrance = add_entrance(self, name, args["repository"]) if "repository" in args else None
-        self.preview_account = self._account(ReviewPart.PREVIEW, bucket.name, key.id, entrance)
-        self.drift_account = self._account(ReviewPart.DRIFT, bucket.name, key.id, entrance)
-        self.deploy_account = self._account(ReviewPart.DEPLOY, bucket.name, key.id, entrance)
+        identity_pool = add_identity_pool(self, name, args["repository"]) if "repository" in args else None
+        self.preview_account = self._account(ReviewPart.PREVIEW, bucket.name, key.id, identity_pool)
+        self.drift_account = self._account(ReviewPart.DRIFT, bucket.name, key.id, identity_pool)
+        self.deploy_account = self._account(ReviewPart.DEPLOY, bucket.name, key.id, identity_pool)
         if "spending" in args:
             self._budgets(args["spending"])
         self.state_url = pulumi.Output.concat("gs://", bucket.name)
         self.secrets_provider = pulumi.Output.concat("gcpkms://", key.id)
-        self.identity_provider = entrance.provider if entrance is not None else pulumi.Output.from_input("")
+        self.identity_provider = identity_pool.provider if identity_pool is not None else pulumi.Output.from_input("")
         self.register_outputs(outputs(self))
 
     def _account(
-        self, part: ReviewPart, bucket: pulumi.Output[str], key: pulumi.Output[str], entrance: Entrance | None
+        self, part: ReviewPart, bucket: pulumi.Output[str], key: pulumi.Output[str], identity_pool: IdentityPool | None
     ) -> pulumi.Output[str]:
         account = serviceaccount.Account(
             f"{self._name}-{part.value}",
@@ -124,7 +124,7 @@ class GcpBootstrap(pulumi.ComponentResource):
         )
         previews, deploys = self._args.get("preview_runner_accounts", []), self._args.get("deploy_runner_accounts", [])
         runners = previews if part is ReviewPart.PREVIEW else deploys
-        let_in(self, f"{self._name}-{part.value}", account, part, entrance, runners)
+        grant_impersonation(self, f"{self._name}-{part.value}", account, part, identity_pool, runners)
         grant(self, f"{self._name}-{part.value}", account, part, project=self._project, bucket=bucket, key=key)
         return pulumi.Output.from_input(account.email)
 

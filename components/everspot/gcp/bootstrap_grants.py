@@ -39,15 +39,15 @@ CONTROL = Condition("control-buckets", 'resource.name.extract("/buckets/everspot
 
 
 @dataclass(frozen=True)
-class Entrance:
-    """Where jobs come in. `pool`: its name, projects/NUMBER/…; `provider`: that of its provider."""
+class IdentityPool:
+    """The pool of a repository's identities. `pool`: its name, projects/NUMBER/…; `provider`: that of its provider."""
 
     pool: pulumi.Output[str]
     provider: pulumi.Output[str]
     repository: RepositoryArgs
 
 
-def only(repository: RepositoryArgs) -> str:
+def provider_condition(repository: RepositoryArgs) -> str:
     """Return the provider's condition: jobs of one repository, and with the environment that may write only those of
     the branch that changes are merged into. One issuer serves all of GitHub."""
     writes, merged = f'assertion.sub.endsWith(":{deployed_by(repository)}")', merged_ref(repository)
@@ -58,7 +58,7 @@ def only(repository: RepositoryArgs) -> str:
     return f'assertion.repository == "{repository["name"]}" && {branch}'
 
 
-def add_entrance(parent: pulumi.Resource, name: str, repository: RepositoryArgs) -> Entrance:
+def add_identity_pool(parent: pulumi.Resource, name: str, repository: RepositoryArgs) -> IdentityPool:
     """Declare the pool of identities, and GitHub as its provider."""
     child = pulumi.ResourceOptions(parent=parent)
     pool = iam.WorkloadIdentityPool(
@@ -74,27 +74,27 @@ def add_entrance(parent: pulumi.Resource, name: str, repository: RepositoryArgs)
         workload_identity_pool_provider_id=PROVIDER,
         display_name="GitHub",
         attribute_mapping=MAPPING,
-        attribute_condition=only(repository),
+        attribute_condition=provider_condition(repository),
         oidc={"issuer_uri": ISSUER},
         opts=child,
     )
-    return Entrance(pool.name, provider.name, repository)
+    return IdentityPool(pool.name, provider.name, repository)
 
 
-def let_in(
+def grant_impersonation(
     parent: pulumi.Resource,
     name: str,
     account: "serviceaccount.Account",
     part: ReviewPart,
-    entrance: Entrance | None,
+    identity_pool: IdentityPool | None,
     runners: Sequence[str],
 ) -> None:
     """Let a part's jobs, and the runners' own accounts, become its service account. Each subject is named in full."""
     child = pulumi.ResourceOptions(parent=parent)
     whole: list[tuple[str, str, pulumi.Input[str]]] = []
-    if entrance is not None:
-        for index, subject in enumerate(subjects(entrance.repository, part)):
-            member = pulumi.Output.concat("principal://iam.googleapis.com/", entrance.pool, "/subject/", subject)
+    if identity_pool is not None:
+        for index, subject in enumerate(subjects(identity_pool.repository, part)):
+            member = pulumi.Output.concat("principal://iam.googleapis.com/", identity_pool.pool, "/subject/", subject)
             whole.append((f"jobs-{index}", USER, member))
     whole += [(f"runner-{index}", IMPERSONATOR, f"serviceAccount:{email}") for index, email in enumerate(runners)]
     for suffix, role, principal in whole:

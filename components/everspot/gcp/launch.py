@@ -19,8 +19,8 @@ from pulumi_gcp import compute
 
 from everspot import common
 from everspot.gcp import preview_queries, tagging
+from everspot.gcp.case_conversion import snake
 from everspot.gcp.store import KEY_FORM
-from everspot.gcp.words import snake
 
 METADATA_LIMIT = 256 * 1024
 """Bytes of one metadata value (Compute API, Metadata)."""

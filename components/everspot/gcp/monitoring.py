@@ -14,8 +14,8 @@ from pulumi_gcp import monitoring
 
 from everspot import common
 from everspot.gcp import policies, preview_queries, tagging
+from everspot.gcp.case_conversion import snake
 from everspot.gcp.granting import Granting
-from everspot.gcp.words import snake
 from everspot.parts import outputs
 
 NAMESPACE = "Everspot"

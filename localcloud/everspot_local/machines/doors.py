@@ -1,4 +1,4 @@
-"""A machine's ways through the wall of its network: connections are carried to true addresses outside, and to it."""
+"""Forwards TCP connections into and out of a machine's network namespace."""
 
 import contextlib
 import shutil

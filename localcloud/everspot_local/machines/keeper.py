@@ -4,10 +4,9 @@ It is a program of its own (`python keeper.py COMMAND …`) and imports nothing 
 descendants leave behind, daemons included, so that all of them can be found and killed. It does not isolate
 machines from one another: no containers, no cgroups, one user.
 
-Its standard input is the power cord: `T` asks the boot command to end (SIGTERM), and what it started no sooner than it
-does itself, as systemd does with the unit of Everspot's image (`KillMode=mixed`). `K` or the end of input kills all
-processes immediately, which also happens when the local cloud itself dies. When the boot command ends, the machine is
-off.
+Its standard input controls the machine. `T` sends SIGTERM to the boot command alone, as systemd does with the unit of
+Everspot's image (`KillMode=mixed`). `K` or the end of input kills all processes immediately, which also happens when
+the local cloud itself dies. When the boot command ends, the machine is off.
 """
 
 import contextlib

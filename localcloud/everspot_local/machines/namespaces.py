@@ -36,7 +36,7 @@ def unshare(flags: int) -> None:
 
 
 def start_uptime() -> None:
-    """Let the clocks of the next child's machine start at zero (time_namespaces(7)): /proc/uptime tells them.
+    """Start the uptime clocks of the next child process at zero (time_namespaces(7)), as /proc/uptime shows.
 
     Raises:
         OSError: if the kernel has no such namespace.

@@ -22,7 +22,7 @@ from everspot_policy.rule import Level, Rule, Severity, Subject, rule
     types=(BUCKET, *GROUPS),
 )
 def production_protected(subject: Subject) -> Iterator[Problem]:
-    """Find unprotected resources, where the engine was asked."""
+    """Find unprotected resources, if the engine reports the protection."""
     size = number(subject.inputs.get("targetSize"))
     if subject.type in GROUPS and size is not None and size <= 1:
         return

@@ -251,7 +251,7 @@ class JobRunner:
             self._postpone(now)
             return
         if session is None:
-            _log.warning("job %s, epoch %d is not this instance's to take", *job)
+            _log.warning("job %s, epoch %d is not assigned to this instance", *job)
             self.memory = forget_job(self.memory, now)
             return
         self.session = session  # the lease is renewed from now on

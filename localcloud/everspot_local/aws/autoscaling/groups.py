@@ -1,4 +1,5 @@
-"""Stands in for EC2 Auto Scaling: moto's groups, launching by the right template version and healing in their time.
+"""Stands in for EC2 Auto Scaling: moto's groups, which launch from the current template version and replace ended
+instances after a delay.
 
 It does not scale by itself, nor launch Spot or mixed instances. `refresh` replaces a group's instances one by one.
 """

@@ -13,8 +13,9 @@ PASSING_CODES = {"InsufficientInstanceCapacity", *QUOTA_CODES}
 class Unfulfillable(EC2ClientError):
     """An override has some capacity, but less than what was requested together.
 
-    As met: fleets that ask for much in one place are told so (https://github.com/mludvig/aws-ethereum-miner/issues/23,
-    https://github.com/runs-on/runs-on/issues/251). AWS does not document which code a minimum that was missed has.
+    As met: CreateFleet returns this for large requests in one zone
+    (https://github.com/mludvig/aws-ethereum-miner/issues/23, https://github.com/runs-on/runs-on/issues/251). AWS does
+    not document the code of a missed minimum.
     """
 
     def __init__(self) -> None:

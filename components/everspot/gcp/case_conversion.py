@@ -1,4 +1,4 @@
-"""The API's names as the SDK writes them in Python."""
+"""Converts field names of the API to snake_case, as the SDK has them in Python."""
 
 import re
 from typing import Any

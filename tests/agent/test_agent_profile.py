@@ -80,7 +80,7 @@ def test_a_running_loop_is_profiled_and_its_trace_is_an_output_at_once(cluster: 
     assert "job-1 waits for the instance" in err
     recorded, step, _, data = (line.strip() for line in out.splitlines()[:4])
     assert recorded.startswith("recorded ") and " steps " in recorded
-    assert re.match(r"step +[\d.]+ [mµ]?s while recorded, [\d.]+ [mµ]?s in \d+ steps beside it: ", step), step
+    assert re.match(r"step +[\d.]+ [mµ]?s while recorded, [\d.]+ [mµ]?s in \d+ steps around it: ", step), step
     assert data.startswith("waits for data ") and " a step (" in data and data.endswith("DataLoader, 0 workers")
     assert any(line.split()[:2] == ["aten::addmm", "10"] for line in out.splitlines()), out
     trace = next(text for text in out.split() if text.startswith("profile/"))

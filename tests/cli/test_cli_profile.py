@@ -64,7 +64,7 @@ def test_a_profile_is_shown_with_what_it_cost(running: Any) -> None:
     assert popen.returncode == 0, err
     assert [" ".join(line.split()) for line in out.splitlines()] == [
         "recorded steps 121 to 140, rank 0 of 2",
-        "step 12 ms while recorded, 10 ms in 10 steps beside it: +20%",
+        "step 12 ms while recorded, 10 ms in 10 steps around it: +20%",
         "profiler cost 440 ms of training: 400 ms to start and to end, 40 ms in slower steps",
         "waits for data 3 ms a step (23%); DataLoader, 3 workers",
         "",

@@ -17,8 +17,8 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from everspot_local.body_checks import length_is_none
 from everspot_local.controls.actions import Actions
 from everspot_local.controls.web import PREFIX, Controls
-from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
+from everspot_local.market.market_log import Journal
 from everspot_local.options import ONE_PRICE, Options
 from everspot_local.providers import abroad, open_provider, quotas
 

@@ -6,8 +6,8 @@ from types import ModuleType
 from typing import Any, Protocol, cast
 
 from everspot_local.machines.lifecycle import Machines
-from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
+from everspot_local.market.market_log import Journal
 from everspot_local.market.quotas import Quotas
 from everspot_local.options import CLOUDS, Options
 

@@ -75,7 +75,7 @@ def test_a_dry_run_counts_the_way_alone_to_an_idle_instance_of_a_standing_fleet(
     run = dry_run(world, tmp_path, expected_duration="10h")
     _, peer_row = run("--json").json["clusters"]
     assert (peer_row["capacity_now"], peer_row["expected_usd"], peer_row["egress_usd"]) == (True, 0.0, 0.0)
-    assert "is idle, and paid for anyway" in " ".join(run().out.split())
+    assert "an idle standing instance would run it" in " ".join(run().out.split())
 
 
 def test_a_job_that_only_a_peer_can_hold_is_accepted_with_a_warning(world, peer, tmp_path):

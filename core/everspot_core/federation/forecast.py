@@ -85,8 +85,8 @@ class MoveCost:
 STAYING = MoveCost(usd=0.0, expected=timedelta(0), upper=timedelta(0))
 
 
-def way_to(inputs: Inputs, peer: Peer) -> MoveCost:
-    """Return the way between a cluster and its peer, at the price of what is sent between the two."""
+def move_cost_to(inputs: Inputs, peer: Peer) -> MoveCost:
+    """Return the cost of a move between a cluster and its peer, at the price of what is sent between the two."""
     return MoveCost.for_inputs(inputs, peer.egress_usd_per_gb, COPIED_PER_HOUR)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from everspot_local.aws.ec2.throttle import Buckets
 from everspot_local.aws.imds.service import MetadataServices
 from everspot_local.machines.lifecycle import Machines
-from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
+from everspot_local.market.market_log import Journal
 from everspot_local.options import Options
 
 ACCOUNT = "123456789012"

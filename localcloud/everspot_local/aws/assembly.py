@@ -20,8 +20,8 @@ from everspot_local.aws.s3.disturbed import DisturbedS3
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.machine import Machine
 from everspot_local.machines.processes import Boot
-from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
+from everspot_local.market.market_log import Journal
 from everspot_local.options import Options
 
 

@@ -17,7 +17,7 @@ from everspot_local.controls.replay import PoolSchedule, Replay
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.machine import Machine
 from everspot_local.market.clock import stamp
-from everspot_local.market.delays import OF_A_POOL, Delays, span
+from everspot_local.market.delays import PER_POOL, Delays, span
 from everspot_local.market.disturbances import DisturbanceRates
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.pools import MarketPool
@@ -180,8 +180,8 @@ class Actions:
         if not pool:
             self._market.delays = changed
             return {"pools": []}
-        if other := sorted(set(settings) - set(OF_A_POOL)):
-            raise ValueError(f"action delays: {', '.join(other)} is not of a pool; {', '.join(OF_A_POOL)} are")
+        if other := sorted(set(settings) - set(PER_POOL)):
+            raise ValueError(f"action delays: {', '.join(other)} is not of a pool; {', '.join(PER_POOL)} are")
         matches = self._market.pools.matching(pool)
         for each in matches:
             each.delays.update(settings)

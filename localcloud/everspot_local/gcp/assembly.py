@@ -18,8 +18,8 @@ from everspot_local.gcp.router import Router, Service
 from everspot_local.gcp.storage.disturbed import DisturbedStorage
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.machines.processes import Boot
-from everspot_local.market.books import Journal
 from everspot_local.market.market import LocalMarket
+from everspot_local.market.market_log import Journal
 from everspot_local.options import Options
 
 

@@ -13,9 +13,9 @@ from everspot_local.gcp.callers import ApiCaller, Sessions
 from everspot_local.gcp.metadata.identity import Signer
 from everspot_local.gcp.rates import Rates
 from everspot_local.machines.lifecycle import Machines
-from everspot_local.market.books import Journal
 from everspot_local.market.clock import stamp
 from everspot_local.market.market import LocalMarket
+from everspot_local.market.market_log import Journal
 from everspot_local.options import Options
 
 PROJECT = "everspot-local"

@@ -7,7 +7,7 @@ from typing import Any
 
 from everspot_core.documents import parse_duration
 
-OF_A_POOL = ("pending", "boot", "visible")
+PER_POOL = ("pending", "boot", "visible")
 """Delays that may differ by pool: larger machines and images take longer."""
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from everspot_core.capacity.catalogue import Catalogue
 
-from everspot_local.market.books import MarketLog
 from everspot_local.market.clock import MarketClock
 from everspot_local.market.delays import Delays
 from everspot_local.market.disturbances import DisturbanceRates, Disturbances
+from everspot_local.market.market_log import MarketLog
 from everspot_local.market.pools import MarketPool, Pools
 from everspot_local.market.quotas import Quotas
 from everspot_local.market.timeline import Timeline
@@ -32,7 +32,7 @@ class LocalMarket:
         region: name of the region.
         zone_ids: zone ids by zone name.
         quotas: creates the account's initial quotas.
-        books: file of launches, ends and prices.
+        market_log: file of launches, ends and prices.
         scale: market seconds in a real second.
         seed: of depths and prices.
         delays: of the cloud's own actions.
@@ -47,7 +47,7 @@ class LocalMarket:
         region: str,
         zone_ids: dict[str, str],
         quotas: Callable[[], Quotas],
-        books: Path,
+        market_log: Path,
         *,
         scale: float,
         seed: int,
@@ -61,7 +61,7 @@ class LocalMarket:
         self.clock = MarketClock(scale, epoch)
         self.lock = threading.RLock()
         self.timeline = Timeline(self.clock, self.lock)
-        self.log = MarketLog(books)
+        self.log = MarketLog(market_log)
         self._catalogue = catalogue
         self.zone_ids = zone_ids
         self.price_listeners: list[Callable[[MarketPool, float], None]] = []

@@ -15,7 +15,7 @@ from everspot_core.capacity.catalogue import InstanceType, builtin
 from everspot_core.cluster.peers import reachable
 from everspot_core.federation.data_locality import NO_INPUTS, Inputs
 from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, Move, decide, needs_no_move
-from everspot_core.federation.forecast import STAYING, MoveCost, forecast_job, may_move, way_to
+from everspot_core.federation.forecast import STAYING, MoveCost, forecast_job, may_move, move_cost_to
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.migration import fruitless_visits
 from everspot_core.federation.standing import Idle, idle_in, on_standing, standing_home
@@ -66,16 +66,16 @@ class MoveChooser:
         own = self._home
         away = job.record.away if job.record is not None else None
         at = away.cluster if away is not None else home
-        here, traveller = self._here(job, own, now), _traveller(job, now)
-        if needs_no_move(traveller, here, DEFAULT):
+        here, movable_job = self._here(job, own, now), _movable_job(job, now)
+        if needs_no_move(movable_job, here, DEFAULT):
             return None
         places = [n for n in self._markets if n != at and reachable(news[n].peer, *_allowed_targets(job))]
-        forecasts = [self._at(n, job, now, move_cost=self._passage(job, n, news, home, now)) for n in places]
+        forecasts = [self._at(n, job, now, move_cost=self._move_cost(job, n, news, home, now)) for n in places]
         others = [candidate for candidate in forecasts if candidate is not None]
         if away is not None:
-            back = self._passage(job, home, news, home, now)
+            back = self._move_cost(job, home, news, home, now)
             others.append(_at_home(job, own, back, self._reserved_for(home, job)))
-        move = decide(traveller, here, others, DEFAULT, now)
+        move = decide(movable_job, here, others, DEFAULT, now)
         if move is not None:  # reserve the capacity there, so that the next job does not count on it
             self._reservations[job.job_id] = _Reservation(
                 job_id=job.job_id, cluster=move.cluster, nodes=job.nodes, at=now
@@ -91,14 +91,14 @@ class MoveChooser:
             return _at_home(job, own, STAYING)
         runs = away.reported_state in _OWNED_STATES
         pool = away.instance.pool if runs and away.instance is not None else None
-        prospect_there = self._at(away.cluster, job, now, held_pool=pool, waits=not runs)
-        if prospect_there is None:  # without facts about the peer, its running job stays
+        peer_forecast = self._at(away.cluster, job, now, held_pool=pool, waits=not runs)
+        if peer_forecast is None:  # without facts about the peer, its running job stays
             return Forecast(cluster=away.cluster, feasible=True, usd=None, done_by=job.submission.deadline_at)
         if away.instance is not None and runs and away.instance.standing:
-            return on_standing(prospect_there)
-        # A job that leaves there goes home first, so that a restart there bounds nothing.
-        prospect_there = replace(prospect_there, restart_by=None)
-        return replace(prospect_there, feasible=True, placed=True) if runs else prospect_there
+            return on_standing(peer_forecast)
+        # A job that leaves a host returns home first, so `restart_by` of the host does not apply.
+        peer_forecast = replace(peer_forecast, restart_by=None)
+        return replace(peer_forecast, feasible=True, placed=True) if runs else peer_forecast
 
     def _at(
         self,
@@ -140,14 +140,14 @@ class MoveChooser:
         return sum(b.nodes for b in self._reservations.values() if b.cluster == cluster and b.job_id != job.job_id)
 
     def _peer_markets(self, view: ClusterView, news: Mapping[str, News]) -> Iterator[tuple[str, ClusterMarket]]:
-        """Yield the markets of the peers that are heard of, and have a scheduler that lives."""
-        for name, heard in news.items():
-            if heard.error or not heard.alive or heard.manifest is None or heard.fleet is None:
+        """Yield the markets of the peers that can be read and whose scheduler is alive."""
+        for name, status in news.items():
+            if status.error or not status.alive or status.manifest is None or status.fleet is None:
                 continue
             coming = sum(_coming(job, name) for job in view.jobs)
             try:
-                types: Mapping[str, InstanceType] = builtin().with_types(heard.manifest.instance_types).types
-                yield name, build_market(heard.fleet, name, types, more=coming)
+                types: Mapping[str, InstanceType] = builtin().with_types(status.manifest.instance_types).types
+                yield name, build_market(status.fleet, name, types, more=coming)
             except Exception as error:  # not trusted, as in `_at`
                 self._report_bad_figures(name, error)
 
@@ -158,28 +158,28 @@ class MoveChooser:
             self._reported_errors[name] = message
             _log.error("peer %s publishes figures of which no decision can be made: %s", name, message)
 
-    def _passage(self, job: JobView, goal: str, news: Mapping[str, News], home: str, now: datetime) -> MoveCost:
-        """Return the way of a job to another cluster. From one host to the next it leads home, as only home has access
-        to both. Home has the job's data already, so that only the checkpoint is sent there."""
+    def _move_cost(self, job: JobView, goal: str, news: Mapping[str, News], home: str, now: datetime) -> MoveCost:
+        """Return the cost of a job's move to another cluster. A move between two hosts leads through home, which alone
+        has access to both. Home has the job's data already, so that only the checkpoint is sent there."""
         away = job.record.away if job.record is not None else None
-        checkpoint, ways = self._checkpoint(job, now), list[MoveCost]()
+        checkpoint, legs = self._checkpoint(job, now), list[MoveCost]()
         if away is not None and away.cluster in news:
-            ways.append(way_to(Inputs(checkpoint_bytes=checkpoint), news[away.cluster].peer))
+            legs.append(move_cost_to(Inputs(checkpoint_bytes=checkpoint), news[away.cluster].peer))
         if goal != home:
             inputs = replace(self._data_there(job, news[goal]), checkpoint_bytes=checkpoint)
-            ways.append(way_to(inputs, news[goal].peer))
-        return sum(ways, start=STAYING)
+            legs.append(move_cost_to(inputs, news[goal].peer))
+        return sum(legs, start=STAYING)
 
-    def _data_there(self, job: JobView, heard: News) -> Inputs:
+    def _data_there(self, job: JobView, status: News) -> Inputs:
         """Return the data of a job, and how much of it a peer has. A peer of which that is not known has none, unless
         the job has been there."""
         ids = tuple(job.submission.datasets)
         if not ids:
             return NO_INPUTS
-        if ids in heard.data:
-            return heard.data[ids]
+        if ids in status.data:
+            return status.data[ids]
         size = sum(self._dataset(dataset) for dataset in ids)
-        been = job.record is not None and any(t.cluster == heard.peer.name and t.sent_bytes for t in job.record.trips)
+        been = job.record is not None and any(t.cluster == status.peer.name and t.sent_bytes for t in job.record.trips)
         return Inputs(data_bytes=size, present_bytes=size if been else 0)
 
     def _checkpoint(self, job: JobView, now: datetime) -> int:
@@ -215,13 +215,13 @@ class _Reservation:
     at: datetime
 
 
-def _under_way(bound: _Reservation, job: JobView | None, home: str, now: datetime) -> bool:
+def _under_way(reservation: _Reservation, job: JobView | None, home: str, now: datetime) -> bool:
     """Return whether the job still has to leave its present cluster. Once it is at the other cluster, or on its way,
     its own record says so."""
-    if job is None or job.state.final or now - bound.at >= DEFAULT.patience:
+    if job is None or job.state.final or now - reservation.at >= DEFAULT.patience:
         return False
     away = job.record.away if job.record is not None else None
-    return bound.cluster != (home if away is None else away.cluster)
+    return reservation.cluster != (home if away is None else away.cluster)
 
 
 def _coming(job: JobView, cluster: str) -> int:
@@ -256,25 +256,25 @@ class _Home:
         return ClusterMarket.from_view(self.name, self.view)
 
 
-def _at_home(job: JobView, own: _Home, move_cost: MoveCost, bound: int = 0) -> Forecast:
+def _at_home(job: JobView, own: _Home, move_cost: MoveCost, reserved: int = 0) -> Forecast:
     """Return the forecast at home.
 
     Idle instances there are for jobs that come back: the plan has just decided that a waiting job gets none of them.
-    `bound`: the instances that other jobs were called back for.
+    `reserved`: how many instances there are reserved for other jobs that were called back.
     """
     view, now = own.view, own.now
     if (view.cap is None or not view.pools) and job.state is not JobState.AWAY:
         return standing_home(job, view, own.name, now)
     idle = own.idle if job.state is JobState.AWAY else ()
     waits = job.nodes if job.state is JobState.PENDING else 0
-    market = replace(own.market, promised=max(0, own.waiting - waits) + bound, idle=idle)
+    market = replace(own.market, promised=max(0, own.waiting - waits) + reserved, idle=idle)
     if view.cap is None or not view.pools:
         return forecast_job(job, replace(market, pools=()), now, move_cost=move_cost)
     instance = _instance_of_job(job, view)
-    home_prospect = forecast_job(
+    home_forecast = forecast_job(
         job, market, now, held_pool=instance_pool(instance) if instance is not None else None, move_cost=move_cost
     )
-    return on_standing(home_prospect) if instance is not None and instance.launched_for is None else home_prospect
+    return on_standing(home_forecast) if instance is not None and instance.launched_for is None else home_forecast
 
 
 def _instance_of_job(job: JobView, view: ClusterView) -> InstanceView | None:
@@ -287,7 +287,7 @@ def _instance_of_job(job: JobView, view: ClusterView) -> InstanceView | None:
     return None
 
 
-def _traveller(job: JobView, now: datetime) -> MovableJob:
+def _movable_job(job: JobView, now: datetime) -> MovableJob:
     record = job.record
     trips = record.trips if record is not None else []
     away = record.away if record is not None else None

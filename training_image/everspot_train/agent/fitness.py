@@ -22,7 +22,7 @@ from everspot_train.agent.threads import DueTimer
 MIN_FREE_VARIABLE = "EVERSPOT_MIN_FREE_MIB"
 MIN_FREE_MIB = 512
 """The free MiB of disk that a machine needs to take a job. With less, code, a checkpoint or a log would not fit."""
-SWEEP_VARIABLE = "EVERSPOT_SWEEP"
+CLEANUP_FOLDERS_VARIABLE = "EVERSPOT_SWEEP"
 """The variable with folders, separated by colons, that belong to the agent's user alone and are emptied after each job.
 The image's unit sets it. If it is unset, nothing outside the state folder is removed, because on a laptop /tmp is
 shared."""
@@ -62,7 +62,7 @@ class Fitness:
         self._cuda_fault = cuda_fault
         self._home = home
         self._least = int(environ.get(MIN_FREE_VARIABLE) or MIN_FREE_MIB)
-        self._swept = [Path(name) for name in (environ.get(SWEEP_VARIABLE) or "").split(":") if name]
+        self._swept = [Path(name) for name in (environ.get(CLEANUP_FOLDERS_VARIABLE) or "").split(":") if name]
         home.mkdir(parents=True, exist_ok=True)
         self._own = {entry.name for entry in home.iterdir()} | {"runs", "manifest.json", CACHE, TEMPORARY}
         self._broken = ""

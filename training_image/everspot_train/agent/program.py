@@ -86,7 +86,7 @@ def _image_command(processes: int) -> list[str]:
     return ["python3", "-m", "torch.distributed.run", *_torchrun_options(processes)]
 
 
-def brings_along(submission: JobSubmission) -> bool:
+def needs_preparation(submission: JobSubmission) -> bool:
     """Return whether the job has data, packages, set-up or secrets to prepare before its program starts."""
     spec = submission.spec
     return bool(submission.datasets or submission.after or submission.wheels or spec.setup or spec.secrets)
@@ -94,7 +94,7 @@ def brings_along(submission: JobSubmission) -> bool:
 
 def prepared(submission: JobSubmission, command: list[str]) -> list[str]:
     """Return the command, preceded by the preparation if the job needs one."""
-    if not brings_along(submission):
+    if not needs_preparation(submission):
         return command
     return [sys.executable, "-m", "everspot_train.prepare", *command]
 

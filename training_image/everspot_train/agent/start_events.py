@@ -10,7 +10,7 @@ from everspot_core.jobs.records import EventKind, Progress
 from pydantic import JsonValue
 
 from everspot_train.agent.outbox import Outbox
-from everspot_train.agent.program import brings_along
+from everspot_train.agent.program import needs_preparation
 from everspot_train.rundir import Ready, RunDir, RunDirError, Status
 
 SILENCE = timedelta(minutes=1)
@@ -75,7 +75,7 @@ class StartEvents:
     def _began(self) -> tuple[datetime, timedelta] | None:
         """Return the start of the program itself, in market time and in this machine's real time; None if it was not
         started."""
-        if self._launched is None or not brings_along(self._submission):
+        if self._launched is None or not needs_preparation(self._submission):
             return self._launched
         try:
             ready = self._run_dir.read(Ready)

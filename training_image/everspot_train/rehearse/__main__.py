@@ -19,12 +19,12 @@ from typing import Any
 
 from everspot_core.jobs.job import JobSubmission
 
-from everspot_train.agent.fitness import MIN_FREE_VARIABLE, SWEEP_VARIABLE
+from everspot_train.agent.fitness import CLEANUP_FOLDERS_VARIABLE, MIN_FREE_VARIABLE
 from everspot_train.agent.hardware import measure
 from everspot_train.rehearse.rehearsal import Job, rehearse, short_root
 from everspot_train.rundir import OUTPUT_DIR_VARIABLE, RUN_DIR_VARIABLE
 
-_NOT_INHERITED = (RUN_DIR_VARIABLE, OUTPUT_DIR_VARIABLE, SWEEP_VARIABLE, "EVERSPOT_CLOCK", "PYTHONHASHSEED")
+_NOT_INHERITED = (RUN_DIR_VARIABLE, OUTPUT_DIR_VARIABLE, CLEANUP_FOLDERS_VARIABLE, "EVERSPOT_CLOCK", "PYTHONHASHSEED")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from everspot_cli.commands.submit.context import SubmissionContext
 from everspot_cli.commands.submit.deadline import deadline_row, sentence, warn
 from everspot_cli.commands.submit.job_data import JobData, read_data
 from everspot_cli.commands.submit.notice_fit import fit_notice
-from everspot_cli.commands.submit.other_clusters import elsewhere, print_elsewhere
+from everspot_cli.commands.submit.other_clusters import price_at_peers, print_elsewhere
 from everspot_cli.commands.submit.pool_outlook import PoolFacts, as_json, is_estimate, outlook, priced_now
 from everspot_cli.commands.submit.pool_outlook import cells as outlook_cells
 from everspot_cli.commands.submit.pool_outlook import columns as outlook_columns
@@ -35,38 +35,38 @@ def dry_run(
 ) -> None:
     """Show what the job could run on and what that costs; refuse what a submission would refuse."""
     context = SubmissionContext.read_if_chosen(session, str(file), submission, wait_for_capacity=wait_for_capacity)
-    alive, look = set[str](), PoolFacts()
+    present_types, pool_facts = set[str](), PoolFacts()
     if context.cluster is not None:
-        context, alive = _with_instances(context)
+        context, present_types = _with_instances(context)
         if context.fleet is not None:
-            look = outlook(session, context.fleet.kinds, regions or ())
-            context = replace(context, catalogue=priced_now(session, context.catalogue, look))
+            pool_facts = outlook(session, context.fleet.kinds, regions or ())
+            context = replace(context, catalogue=priced_now(session, context.catalogue, pool_facts))
     if regions:
         context = replace(context, regions=regions)
     spec, catalogue, verdict = submission.spec, context.catalogue, context.feasibility
     today = datetime.now().astimezone().date()  # the age of a price is counted in real days
     data = read_data(session, submission) if context.cluster is not None else None
-    abroad = elsewhere(session, submission, data) if data is not None else []
+    peer_rows = price_at_peers(session, submission, data) if data is not None else []
     warnings, refused = run_checks(context)
     fit = fit_notice(context)
     if session.json:
         session.answer({"spec": spec.model_dump(mode="json"),
-                        "candidates": [_row(c, alive, today, look, data) for c in context.candidates],
+                        "candidates": [_row(c, present_types, today, pool_facts, data) for c in context.candidates],
                         "data": data.row() if data is not None else None,
-                        "fits_now": sorted(t for t in alive if _fits(catalogue, t, spec)),
-                        "clusters": abroad, "deadline": deadline_row(verdict), "checkpoint": fit.row,
+                        "fits_now": sorted(t for t in present_types if _fits(catalogue, t, spec)),
+                        "clusters": peer_rows, "deadline": deadline_row(verdict), "checkpoint": fit.row,
                         "warnings": warnings})  # fmt: skip
     if refused is not None and not refused.problems[0]["field"].startswith("deadline"):
         raise refused
-    has_peer = any(row["usd_per_hour"] is not None for row in abroad[1:])  # to a peer that can hold it
-    if not context.candidates and not has_peer and not any(_fits(catalogue, t, spec) for t in alive):
+    has_peer = any(row["usd_per_hour"] is not None for row in peer_rows[1:])  # to a peer that can hold it
+    if not context.candidates and not has_peer and not any(_fits(catalogue, t, spec) for t in present_types):
         lacks = "; ".join(f"{kind.name}: {', '.join(lacking)}" for kind, lacking in nearest(spec.resources, catalogue))
         raise CliError("no instance type of the catalogue has what the job needs", hint=f"nearest: {lacks}")
     if not session.json:
-        _print_candidates(session, spec, context.candidates, alive, today, look)
+        _print_candidates(session, spec, context.candidates, present_types, today, pool_facts)
         for note in data.notes(c.region for c in context.candidates) if data is not None else ():
             session.console.print(note, style="dim", soft_wrap=True)
-        print_elsewhere(session, submission, abroad)
+        print_elsewhere(session, submission, peer_rows)
         warn(session, warnings)
         if fit.note:
             session.console.print(fit.note, soft_wrap=True)
@@ -97,7 +97,9 @@ def _fits(catalogue: Catalogue, name: str, spec: JobSpec) -> bool:
     return name in catalogue.types and not misfits(catalogue.types[name], spec.resources)
 
 
-def _row(candidate: Candidate, alive: set[str], today: date, look: PoolFacts, data: JobData | None) -> dict[str, Any]:
+def _row(
+    candidate: Candidate, present_types: set[str], today: date, pool_facts: PoolFacts, data: JobData | None
+) -> dict[str, Any]:
     kind, low_high, listed = candidate.instance_type, candidate.spot, candidate.on_demand
     dated = listed or (low_high[0] if low_high else None)
     return {
@@ -108,30 +110,35 @@ def _row(candidate: Candidate, alive: set[str], today: date, look: PoolFacts, da
         "on_demand_usd_per_hour": listed.usd_per_hour if listed else None,
         "expected_spot_usd": list(candidate.spot_cost) if candidate.spot_cost else None,
         "expected_on_demand_usd": candidate.on_demand_cost,
-        "in_cluster": kind.name in alive,
+        "in_cluster": kind.name in present_types,
         "egress_usd": data.usd_to(candidate.region) if data is not None else None,
         "price_as_of": str(dated.as_of) if dated and dated.as_of else None,
         "price_age": dated.age(today) if dated else None,
         "price_source": dated.source if dated else None,
-        **as_json(candidate, look),
+        **as_json(candidate, pool_facts),
     }
 
 
 def _print_candidates(
-    session: Session, spec: JobSpec, candidate_list: list[Candidate], alive: set[str], today: date, look: PoolFacts
+    session: Session,
+    spec: JobSpec,
+    candidate_list: list[Candidate],
+    present_types: set[str],
+    today: date,
+    pool_facts: PoolFacts,
 ) -> None:
     expected = format_duration(spec.expected_duration) if spec.expected_duration else None
     wide = session.console.width >= NARROW
-    ordered = sorted(candidate_list, key=lambda c: c.instance_type.name not in alive)[
+    ordered = sorted(candidate_list, key=lambda c: c.instance_type.name not in present_types)[
         :SHOWN
     ]  # types with present instances first
     columns = ["TYPE", "REGION", "VCPU", "GIB", "SPOT\n$/H", "ON-DEMAND\n$/H", "SAVES"]
     if expected:
         columns += [f"SPOT $\nFOR {expected}", f"ON-DEMAND $\nFOR {expected}"]
-    more = outlook_columns(ordered, look)
-    rows = [_cells(candidate, alive, " to " if wide else "-", bool(expected)) for candidate in ordered]
+    more = outlook_columns(ordered, pool_facts)
+    rows = [_cells(candidate, present_types, " to " if wide else "-", bool(expected)) for candidate in ordered]
     for row, candidate in zip(rows, ordered, strict=True):
-        pool_cells = outlook_cells(candidate, look, more)
+        pool_cells = outlook_cells(candidate, pool_facts, more)
         if wide:
             row += pool_cells
         else:
@@ -145,16 +152,16 @@ def _print_candidates(
     for row in rows:
         table.add_row(*(row[n] for n in shown_columns))
     session.console.print(table)
-    _footnotes(session, ordered, len(candidate_list), alive, today, look)
+    _footnotes(session, ordered, len(candidate_list), present_types, today, pool_facts)
 
 
-def _cells(candidate: Candidate, alive: set[str], dash: str, expected: bool) -> list[str]:
+def _cells(candidate: Candidate, present_types: set[str], dash: str, expected: bool) -> list[str]:
     kind, spot, listed = candidate.instance_type, candidate.spot, candidate.on_demand
     saves = [100 * (1 - p.usd_per_hour / listed.usd_per_hour) for p in reversed(spot)] if spot and listed else []
     more = " ".join([*([f"{kind.gpus} {kind.gpu}"] if kind.gpus else []), *([kind.arch] * (kind.arch != "x86_64"))])
     about = "~" if is_estimate(candidate) else ""
     cells = [
-        kind.name + (" *" if kind.name in alive else "") + (f"\n  {more}" if more else ""),
+        kind.name + (" *" if kind.name in present_types else "") + (f"\n  {more}" if more else ""),
         candidate.region,
         str(kind.vcpus),
         f"{kind.memory_gib:g}",
@@ -171,7 +178,7 @@ def _cells(candidate: Candidate, alive: set[str], dash: str, expected: bool) -> 
 
 
 def _footnotes(
-    session: Session, shown: list[Candidate], count: int, alive: set[str], today: date, look: PoolFacts
+    session: Session, shown: list[Candidate], count: int, present_types: set[str], today: date, pool_facts: PoolFacts
 ) -> None:
     prices = [p for c in shown for p in (c.on_demand, *(c.spot or ())) if p is not None]
     sources = sorted({(p.source, p.age(today)) for p in prices})
@@ -179,9 +186,9 @@ def _footnotes(
     where = f" in {regions[0]}" if len(regions) == 1 else ""
     notes = [f"Shown {len(shown)} of {count} candidates{where}. Nothing was submitted."]
     notes.append("Spot prices from the cheapest to the most expensive zone; no interruption is reckoned with.")
-    if any(c.instance_type.name in alive for c in shown):
+    if any(c.instance_type.name in present_types for c in shown):
         notes.append("* runs in the cluster now")
-    notes += [*outlook_notes(session, shown, look), *(f"Prices: {source}, {age}." for source, age in sources)]
+    notes += [*outlook_notes(session, shown, pool_facts), *(f"Prices: {source}, {age}." for source, age in sources)]
     session.console.print("\n".join(notes), style="dim")
 
 

@@ -26,10 +26,10 @@ from everspot_cli.tables import empty_table, relative_time
 if TYPE_CHECKING:
     from everspot_core.federation.forecast import MoveCost
 
-_PAID = "an instance of its standing fleet is idle, and paid for anyway: only the way counts"
+_PAID = "an idle standing instance would run it: only the transfer costs"
 
 
-def elsewhere(session: Session, submission: JobSubmission, data: JobData) -> list[dict[str, Any]]:
+def price_at_peers(session: Session, submission: JobSubmission, data: JobData) -> list[dict[str, Any]]:
     """Return a row for the cluster itself and for each peer that the job may visit. Empty for a job that stays.
 
     The rows follow the pools that the schedulers have noted. The dollars are the schedulers' own estimate: for the
@@ -40,7 +40,7 @@ def elsewhere(session: Session, submission: JobSubmission, data: JobData) -> lis
     Raises:
         StoreError: if the cluster's own store failed.
     """
-    from everspot_core.federation.forecast import STAYING, way_to  # numpy, which others do without
+    from everspot_core.federation.forecast import STAYING, move_cost_to  # numpy, which others do without
 
     spec = submission.spec
     peers = [peer for peer in session.manifest.federation if reachable(peer, spec.clouds, spec.clusters)]
@@ -61,7 +61,7 @@ def elsewhere(session: Session, submission: JobSubmission, data: JobData) -> lis
     rows = [price(home, STAYING, *_try_market(partial(_read_published, session.store)))]
     for peer in peers:
         answer = answers.get(peer.name) or _PeerAnswer(noted.get(peer.name), describe_silence(), None)
-        way = way_to(answer.inputs or all_missing, peer)
+        way = move_cost_to(answer.inputs or all_missing, peer)
         present = answer.inputs.present_bytes if answer.inputs is not None else None
         rows.append(price(peer, way, answer.market, answer.problem) | {"present_bytes": present})
     return rows

@@ -26,7 +26,7 @@ def settle(session: Session) -> str | None:
     except ImportError as error:
         return f"{manifest.cloud} was not asked for the latest ends and prices: {error}"
     try:
-        reader = cloud.reading(manifest, session.clock)
+        reader = cloud.reading(manifest, session.clock, session.price_tables)
         if reader is None:
             return None
         try:

@@ -50,7 +50,7 @@ def query_market(
     except ImportError as error:
         return MarketAnswer(troubles=(f"{session.manifest.cloud} was not asked: {error}",))
     try:
-        cloud = session.cloud.reading(session.manifest, session.clock)
+        cloud = session.cloud.reading(session.manifest, session.clock, session.price_tables)
     except errors as error:
         return MarketAnswer(troubles=(f"{session.manifest.cloud} could not be asked: {error}",))
     if cloud is None or not kinds:

@@ -149,15 +149,20 @@ class Session:
             CliError: if a file of the project's prices cannot be read.
         """
         from everspot_clouds.price_files import BadPriceFile, load_catalogue
-        from everspot_core.capacity.price_table import newest_last
 
         from everspot_cli.errors import CliError
 
-        tables = newest_last(self.price_table, self.manifest.list_prices)
         try:
-            return load_catalogue(now=self.now, cluster=tables).with_types(self.manifest.instance_types)
+            return load_catalogue(now=self.now, cluster=self.price_tables).with_types(self.manifest.instance_types)
         except BadPriceFile as error:
             raise CliError(str(error)) from None
+
+    @property
+    def price_tables(self) -> "list[PriceTable]":
+        """The cluster's price tables, the oldest first."""
+        from everspot_core.capacity.price_table import newest_last
+
+        return newest_last(self.price_table, self.manifest.list_prices)
 
     @cached_property
     def price_table(self) -> "PriceTable | None":

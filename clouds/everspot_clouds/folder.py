@@ -2,7 +2,7 @@
 exist."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ class FolderProvider(PackageRules):
         """See `Provider`."""
         return FolderCloud(store)
 
-    def reading(self, manifest: Manifest, clock: Clock) -> None:
+    def reading(self, manifest: Manifest, clock: Clock, tables: Sequence[PriceTable] = ()) -> None:
         """See `Provider`: the store already has everything."""
 
     def errors(self) -> tuple[type[Exception], ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from everspot_clouds.base import Verdict
@@ -11,8 +12,10 @@ from everspot_clouds.registry import provider
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.launching import LaunchTrouble
 from everspot_core.capacity.market import Market
+from everspot_core.capacity.price_table import PriceTable, TypePrice
 from everspot_core.cluster.manifest import Standing
 from everspot_local.cloud import LocalCloud
+from everspot_store import Store
 from google_site import REGION, A, B, C, GoogleSite
 
 FOUR, EIGHT, ATTACHED = "g2-standard-4", "g2-standard-8", "n1-standard-8+t4"
@@ -40,6 +43,33 @@ def test_prices_are_the_regions_and_of_attached_gpus_the_catalogues(site: Google
     assert by_pool[FOUR, A].usd_per_hour == by_pool[FOUR, B].usd_per_hour == pytest.approx(0.3153)
     assert "skypilot" in by_pool[ATTACHED, A].source
     assert all(p.at <= site.clock.now() and p.market is Market.SPOT for p in points)
+
+
+def test_newer_price_tables_of_the_cluster_price_types_with_attached_gpus(site: GoogleSite, tmp_path: Path) -> None:
+    now = site.clock.now()
+    old, new = (
+        PriceTable(
+            cloud="gcp", region=REGION, as_of=now - age, on_demand_source="", spot_source=source,
+            prices=[TypePrice(instance_type=ATTACHED, spot_usd_per_hour={A: usd, B: usd})],
+        )
+        for age, usd, source in ((timedelta(days=9), 0.5, "settings"), (timedelta(days=2), 0.7, "refresh"))
+    )  # fmt: skip
+    for name in ("control", "data"):
+        (tmp_path / name).mkdir()
+    store = Store.open(f"file://{tmp_path}/control", f"file://{tmp_path}/data", clock=site.clock)
+    store.write_manifest(site.manifest(list_prices=old))
+    store.write_price_table(new)
+    scheduling = provider("gcp").scheduling(store.manifest(), store)
+    reading = provider("gcp").reading(store.manifest(), site.clock, [old, new])
+    for opened in (scheduling, reading):
+        assert opened is not None
+        (present,) = opened.spot_prices([(ATTACHED, A)], now)
+        assert (present.at, present.usd_per_hour, present.source) == (new.as_of, 0.7, "refresh")
+        month = opened.spot_prices([(ATTACHED, A)], now - timedelta(days=30))
+        assert [point.usd_per_hour for point in month] == [0.34234, 0.5, 0.7]
+        (other,) = opened.spot_prices([(FOUR, A)], now)
+        assert other.source == SOURCE
+        opened.close()
 
 
 def test_ratings_are_of_zones_and_kept_for_a_while(site: GoogleSite, cloud: GcpCloud) -> None:

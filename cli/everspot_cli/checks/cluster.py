@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from everspot_core.capacity.catalogue import Price
-from everspot_core.capacity.price_table import STALE, newest_last, unlisted
+from everspot_core.capacity.price_table import STALE, unlisted
 from everspot_core.costs.nodes import list_emptied
 from everspot_core.counting import counted
 from everspot_core.jobs.records import Reason
@@ -138,7 +138,7 @@ def _emptied_nodes(session: Session) -> list[str]:
 
 def _prices(session: Session) -> Check:
     """Check the age of the prices that deadlines, budgets and reports use."""
-    tables, fix = newest_last(session.price_table, session.manifest.list_prices), "everspot cost prices refresh"
+    tables, fix = session.price_tables, "everspot cost prices refresh"
     if not tables:
         days = sorted({p.as_of for p in _list_prices(session) if p.as_of is not None})
         since = f"the catalogue's own of {days[0]}" if days else "the catalogue's own"

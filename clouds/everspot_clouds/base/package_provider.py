@@ -5,7 +5,7 @@ Each module is imported when it is first used, because the clouds' clients are n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -74,7 +74,7 @@ class PackageProvider(PackageRules):
         """See `Provider`."""
         return cast("Cloud", self._part("cloud", "CLOUD").open(manifest, store.clock))
 
-    def reading(self, manifest: Manifest, clock: Clock) -> Cloud | None:
+    def reading(self, manifest: Manifest, clock: Clock, tables: Sequence[PriceTable] = ()) -> Cloud | None:
         """See `Provider`."""
         # Without the queue: its messages are the scheduler's.
         quiet = manifest.model_copy(update={"queue_url": None})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,9 +38,10 @@ class Provider(Protocol):
         """Return the cloud for a cluster's scheduler. It listens to a queue if the manifest names one."""
         ...
 
-    def reading(self, manifest: Manifest, clock: Clock) -> Cloud | None:
+    def reading(self, manifest: Manifest, clock: Clock, tables: Sequence[PriceTable] = ()) -> Cloud | None:
         """Return the cloud for a reader of the ledger, which changes nothing and takes no messages. None if the cloud
-        knows nothing about instances beyond their own reports."""
+        knows nothing about instances beyond their own reports. `tables`: the cluster's price tables, for pools whose
+        spot price the cloud does not state."""
         ...
 
     def errors(self) -> tuple[type[Exception], ...]:

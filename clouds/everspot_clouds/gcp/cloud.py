@@ -22,7 +22,7 @@ from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
 from everspot_clouds.gcp.placement import Obtainability
 from everspot_clouds.gcp.powered_off_instances import PoweredOffInstances
-from everspot_clouds.gcp.prices import SpotPrices
+from everspot_clouds.gcp.prices import SpotPrices, Tables, no_tables
 from everspot_clouds.gcp.zones import Zones
 
 LOOK_BACK = timedelta(hours=24)
@@ -38,12 +38,19 @@ class GcpCloud:
     project from the manifest if it names one."""
 
     def __init__(
-        self, api: Api, manifest: Manifest, clock: Clock, listener: Subscriber | None, *, reads: bool = False
+        self,
+        api: Api,
+        manifest: Manifest,
+        clock: Clock,
+        listener: Subscriber | None,
+        *,
+        reads: bool = False,
+        tables: Tables = no_tables,
     ) -> None:
         self._api, self._cluster, self._clock, self._listener = api, manifest.cluster, clock, listener
         self._zones, self._region = Zones(api), manifest.region
         self._capacity = BulkLaunches(api, manifest.cluster, clock, manifest.notice, self._zones)
-        self._prices, self._placement = SpotPrices(api, clock), Obtainability(api, manifest.region, clock)
+        self._prices, self._placement = SpotPrices(api, clock, tables), Obtainability(api, manifest.region, clock)
         self._gauges, self._sender = MonitoringFigures(api, manifest.cluster, manifest.region), GcpSender(api)
         self._powered_off = None if reads else PoweredOffInstances(api)
         self._described: dict[str, dict[str, Any]] | None = None
@@ -53,14 +60,14 @@ class GcpCloud:
         self._since = clock.now() - LOOK_BACK
 
     @classmethod
-    def open(cls, manifest: Manifest, clock: Clock, *, reads: bool = False) -> "GcpCloud":
+    def open(cls, manifest: Manifest, clock: Clock, *, reads: bool = False, tables: Tables = no_tables) -> "GcpCloud":
         """Listen to the manifest's subscription if it names one. `reads`: for a reader of the ledger, which changes
-        nothing. Raises `CloudError` if there are no credentials, or no project is known."""
+        nothing. `tables`: see `SpotPrices`. Raises `CloudError` if there are no credentials, or no project is known."""
         api = open_api(clock, manifest.account)
         listener = None
         if manifest.queue_url:
             listener = Subscriber(api, manifest.queue_url, manifest.notice or timedelta(0), clock).start()
-        return cls(api, manifest, clock, listener, reads=reads)
+        return cls(api, manifest, clock, listener, reads=reads, tables=tables)
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""

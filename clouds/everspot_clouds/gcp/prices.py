@@ -2,19 +2,22 @@
 
 Sources: Compute API, CapacityHistoryRequest and CapacityHistoryResponse; "View Spot VM preemption rates and prices":
 prices of a year, by region, in US dollars, for whole VMs; none for N1 types with attached GPUs and for custom types.
-For those, and for types that the API refuses, the catalogue's price is used, with its date and its source.
+For those, and for types that the API refuses, the price of the catalogue and of the cluster's price tables is used,
+each from its date on and with its source.
 """
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from everspot_core.capacity.catalogue import builtin, zone_region
 from everspot_core.capacity.market import Market
+from everspot_core.capacity.price_table import PriceTable, TypePrice, newest_last
 from everspot_core.clock import Clock
 from everspot_core.costs.ledger import PricePoint
+from everspot_store import BadDocument, Store
 
 from everspot_clouds.base import Trouble
 from everspot_clouds.gcp.errors import ApiError, trouble
@@ -31,11 +34,41 @@ Steps = tuple[tuple[datetime, float, str], ...]
 """Moments, the dollars per hour from each moment on, and the sources; oldest first."""
 
 
-class SpotPrices:
-    """Spot prices of one project, with a short memory."""
+Tables = Callable[[], Sequence[PriceTable]]
+"""Reads the price tables of a cluster, the oldest first."""
 
-    def __init__(self, api: Api, clock: Clock) -> None:
-        self._api, self._clock = api, clock
+
+def no_tables() -> Sequence[PriceTable]:
+    """Return no table."""
+    return ()
+
+
+def stored_tables(store: Store) -> list[PriceTable]:
+    """Return the price tables of a cluster, the oldest first: of its settings, and of `everspot cost prices refresh`.
+
+    Raises:
+        StoreError: if the store failed. A document that cannot be read is logged and left out.
+    """
+
+    def declared() -> PriceTable | None:
+        manifest = store.read_manifest()
+        return manifest.value.list_prices if manifest is not None else None
+
+    tables: list[PriceTable | None] = []
+    for read_table in (declared, store.price_table):
+        try:
+            tables.append(read_table())
+        except BadDocument as error:
+            _log.error("%s: its prices are not used", error)
+    return newest_last(*tables)
+
+
+class SpotPrices:
+    """Spot prices of one project, with a short memory. `tables`: of the cluster, for types of which the API states no
+    price."""
+
+    def __init__(self, api: Api, clock: Clock, tables: Tables = no_tables) -> None:
+        self._api, self._clock, self._tables = api, clock, tables
         self._answers: dict[tuple[str, str], tuple[datetime, Steps]] = {}
 
     def spot_prices(self, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
@@ -55,7 +88,7 @@ class SpotPrices:
         now, cached = self._clock.now(), self._answers.get((name, region))
         if cached is not None and now - cached[0] < KEPT:
             return cached[1]
-        steps = self._request_steps(name, region) or listed(name, region)
+        steps = self._request_steps(name, region) or listed(name, region, self._tables())
         self._answers[name, region] = now, steps
         return steps
 
@@ -92,13 +125,25 @@ def read(answer: Mapping[str, Any]) -> Steps:
     return tuple(sorted(steps))
 
 
-def listed(name: str, region: str) -> Steps:
-    """Return the catalogue's price of a type, from its date on; none if the catalogue has none."""
+def listed(name: str, region: str, tables: Sequence[PriceTable] = ()) -> Steps:
+    """Return the prices of a type in the catalogue and in newer price tables, each from its date on; none if none of
+    them has the type. `tables`: the oldest first.
+
+    It is one price for all zones: the highest, because where they differ the bill must not be too low.
+    """
+    steps = []
     price_range = builtin().spot_range(name, region)
-    if price_range is None or price_range[1].as_of is None:
-        return ()
-    highest = price_range[1]  # one price for all zones; where they differ the bill must not be too low
-    return ((datetime.combine(price_range[1].as_of, time(), UTC), highest.usd_per_hour, highest.source),)
+    if price_range is not None and (highest := price_range[1]).as_of is not None:
+        steps.append((datetime.combine(highest.as_of, time(), UTC), highest.usd_per_hour, highest.source))
+    for table in tables:
+        usd = [max(row.spot_usd_per_hour.values()) for row in table.prices if _prices_spot(row, name)]
+        if table.region == region and usd:
+            steps.append((table.as_of, usd[-1], table.spot_source))
+    return tuple(sorted(steps))
+
+
+def _prices_spot(row: TypePrice, name: str) -> bool:
+    return row.instance_type == name and bool(row.spot_usd_per_hour)
 
 
 def in_force(steps: Steps, since: datetime) -> Steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,14 +15,29 @@ if TYPE_CHECKING:
     from everspot_core.clock import Clock
     from everspot_core.cluster.manifest import Manifest
     from everspot_core.jobs.access import JobAccess
+    from everspot_store import Store
 
-    from everspot_clouds.base import JobCredentials, Metadata, Prover, Provider, RemoteAccess, Site
+    from everspot_clouds.base import Cloud, JobCredentials, Metadata, Prover, Provider, RemoteAccess, Site
 
 
 class GcpProvider(PackageProvider):
     """See `everspot_clouds.base.Provider`."""
 
     package = "everspot_clouds.gcp"
+
+    def scheduling(self, manifest: Manifest, store: Store) -> Cloud:
+        """See `Provider`."""
+        from everspot_clouds.gcp.cloud import GcpCloud
+        from everspot_clouds.gcp.prices import stored_tables
+
+        return GcpCloud.open(manifest, store.clock, tables=lambda: stored_tables(store))
+
+    def reading(self, manifest: Manifest, clock: Clock, tables: Sequence[PriceTable] = ()) -> Cloud | None:
+        """See `Provider`."""
+        from everspot_clouds.gcp.cloud import GcpCloud
+
+        quiet = manifest.model_copy(update={"queue_url": None})
+        return GcpCloud.open(quiet, clock, reads=True, tables=lambda: tables)
 
     def metadata(self, clock: Clock, getenv: Callable[[str], str | None]) -> Metadata:
         """See `Provider`."""

@@ -1,6 +1,6 @@
 """All that there is of the pretend cloud."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -70,7 +70,7 @@ class PretendProvider:
     def scheduling(self, manifest: Manifest, store: Store) -> PretendCloud:
         return PretendCloud()
 
-    def reading(self, manifest: Manifest, clock: Clock) -> PretendCloud:
+    def reading(self, manifest: Manifest, clock: Clock, tables: Sequence[PriceTable] = ()) -> PretendCloud:
         return PretendCloud()
 
     def errors(self) -> tuple[type[Exception], ...]:

@@ -168,7 +168,7 @@ class AgentLink:
         shutil.rmtree(restored_streams(self.context).resolve(), ignore_errors=True)
         shutil.rmtree(restore_directory(self.context), ignore_errors=True)
 
-    def training(
+    def report_training_started(
         self,
         step: int,
         total_steps: int,
@@ -195,14 +195,14 @@ class AgentLink:
         local = {"local_bytes": self._local_bytes} if restored is not None and self._local_bytes else {}
         self.note(EventKind.TRAINING, from_step=step, restored=restored is not None, seconds=round(seconds, 3), **local)
 
-    def stepped(self, step: int, metrics: dict[str, float]) -> None:
+    def report_step(self, step: int, metrics: dict[str, float]) -> None:
         """Report that `step` steps are done."""
         if self._warmup.ended():
             first, following = self._warmup.seconds()
             self.note(EventKind.STEPPED, step=step - 1, seconds=first, next_seconds=following)
         self.reporter.progress(step, metrics)
 
-    def steps(self) -> None:
+    def step_begins(self) -> None:
         """Note that the next step begins."""
         self._warmup.begins()
 
@@ -235,7 +235,7 @@ class AgentLink:
         """Postpone the checkpoint to the next interval, instead of the next step."""
         self._last_begun = self.clock.monotonic()
 
-    def publish_beside(
+    def publish_in_background(
         self, step: int, trigger: str, began: timedelta, info: dict[str, JsonValue], streams: Mapping[str, StreamFile]
     ) -> None:
         """Publish the snapshot of `step` while it is copied and the loop goes on. `streams`: the memory of all
@@ -245,7 +245,7 @@ class AgentLink:
         self._last_begun, self._last_step = began, step
         self._publisher.start(self._snapshot(step, began, trigger, info, streams))
 
-    def staged(self, step: int, stall: timedelta) -> None:
+    def report_copied(self, step: int, stall: timedelta) -> None:
         """Note that all of the snapshot of `step` has been copied, for which training stood still for `stall`."""
         self._interval.stalled(step, stall, self._rate)
 

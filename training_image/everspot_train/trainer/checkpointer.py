@@ -62,7 +62,7 @@ class Checkpointer:
         context: the run as the agent describes it.
         link: on the first rank only.
         state: the state to keep.
-        be_sure: raises if a loss so far was not finite; called before each snapshot.
+        check_losses_finite: raises if a loss so far was not finite; called before each snapshot.
         info: the environment that the numbers depend on; stored with each checkpoint, and compared at the resume.
         overlap: copy what only optimizers change while the next forward and backward run.
     """
@@ -74,12 +74,12 @@ class Checkpointer:
         ranks: Ranks,
         state: TrainState,
         info: dict[str, JsonValue],
-        be_sure: Callable[[], None],
+        check_losses_finite: Callable[[], None],
         *,
         overlap: bool,
     ) -> None:
         self._context, self._link, self._ranks, self._state, self._info = context, link, ranks, state, info
-        self._be_sure = be_sure
+        self._check_losses_finite = check_losses_finite
         self._clock = SystemClock.from_environment()
         self._memory = SharedMemory(memory_folders(context), memory_file(ranks.rank), ranks.device)
         self._saver = Saver(self._memory, ranks.rank, ranks.gather, ranks.device)
@@ -97,8 +97,9 @@ class Checkpointer:
             self._window = StepWindow(pieces, self.finish_copies, self._ranks.device)
 
     def finish_copies(self, *, wait: bool = True) -> None:
-        """Complete the snapshot that is copied while the loop goes on. Each rank does it for itself: a checkpoint of
-        which one rank has discarded its part is never published. `wait`: otherwise only if all is copied."""
+        """Complete the copy of the snapshot, which goes on beside the loop. Each rank decides alone. If one rank discards
+        its part, the checkpoint is not published. `wait`: wait for the copy; otherwise complete it only if all is
+        copied."""
         if not self._saver.is_copying:
             return
         try:
@@ -116,7 +117,7 @@ class Checkpointer:
 
     def _count_stall(self, seconds: float) -> None:
         if self._link:
-            self._link.staged(self._copied_step, self._stall + timedelta(seconds=seconds))
+            self._link.report_copied(self._copied_step, self._stall + timedelta(seconds=seconds))
 
     def pin(self, accumulation: int, batch_size: int | None) -> None:
         """Store the global batch with each checkpoint, so that later attempts use the same one."""
@@ -126,7 +127,7 @@ class Checkpointer:
     def fetch(self) -> int | None:
         """Fetch the newest whole checkpoint, once. Return its step, or None without a checkpoint. All ranks call it."""
         if not self._fetched:
-            self._step_fetched = self._on_first(self._fetch)
+            self._step_fetched = self._on_rank_0(self._fetch)
             self._fetched = True
         return self._step_fetched or None
 
@@ -153,7 +154,7 @@ class Checkpointer:
 
     def _restored_epoch(self) -> int:
         """Return the epoch under which the restored checkpoint was published."""
-        return self._on_first(lambda link: self._restored.epoch if self._restored is not None else 0)
+        return self._on_rank_0(lambda link: self._restored.epoch if self._restored is not None else 0)
 
     def begin(self, step: int, total_steps: int, metrics: dict[str, float], timing: LoopTiming) -> None:
         """Report that training begins, or goes on, at `step`. `metrics`: the metrics of earlier attempts; `timing`: of
@@ -162,7 +163,7 @@ class Checkpointer:
         if self._link:
             self._link.reporter.timing = timing
             lower = mixed(Precision(str(self._info["precision"])))
-            self._link.training(step, total_steps, self._restored, process_age(), mixed=lower, metrics=metrics)
+            self._link.report_training_started(step, total_steps, self._restored, process_age(), mixed=lower, metrics=metrics)
 
     def report_epochs(self, steps_per_epoch: float | None) -> None:
         """Report the optimizer steps of one epoch; None: the loader does not know its length."""
@@ -214,25 +215,25 @@ class Checkpointer:
             self.reserve_memory(self._state.size(self._ranks.world_size))
         self._steps_made += 1
         if self._link:
-            self._link.stepped(step, metrics)
-        decision = self._on_first(lambda link: link.decide(step))
+            self._link.report_step(step, metrics)
+        decision = self._on_rank_0(lambda link: link.decide(step))
         if decision == Decision.LEAVE:
             raise RunFenced("the lease is over")
         if decision == Decision.STOP:
             self.checkpoint_now(step, "notice")
             raise RunStopped(step)
         if decision == Decision.CHECKPOINT:
-            self.checkpoint_beside(step, self._link.trigger if self._link else "")
+            self.checkpoint_in_background(step, self._link.trigger if self._link else "")
         if self._link:
-            self._link.steps()
+            self._link.step_begins()
 
-    def checkpoint_beside(self, step: int, trigger: str) -> None:
+    def checkpoint_in_background(self, step: int, trigger: str) -> None:
         """Take a snapshot and publish it while the loop goes on. Without enough memory for the snapshot, training goes
         on without it."""
 
         def publish(staging: _Staging) -> None:
             if self._link:
-                self._link.publish_beside(step, trigger, staging.began, self._info, staging.streams)
+                self._link.publish_in_background(step, trigger, staging.began, self._info, staging.streams)
 
         began, self._copied_step = self._clock.monotonic(), step
         try:
@@ -252,7 +253,7 @@ class Checkpointer:
         if self._link:
             self._link.reporter.log(step, metrics)
             self._link.reporter.update(step=step)
-        self.checkpoint_beside(step, "final")
+        self.checkpoint_in_background(step, "final")
         self._final = self._state.fingerprint()
 
     def checkpoint_now(self, step: int, trigger: str) -> None:
@@ -268,7 +269,7 @@ class Checkpointer:
         if step and any(self._ranks.gather(self._final is None or self._final != self._state.fingerprint())):
             if self._link:
                 self._link.reporter.update(phase=TrainingPhase.CHECKPOINTING, step=step)
-            again = bool(self._on_first(lambda link: not link.needs_snapshot(step)))
+            again = bool(self._on_rank_0(lambda link: not link.needs_snapshot(step)))
             info = self._info | ({AFTER_LOOP: True} if self._final is not None else {})
             self._make_durable(step, "final", info, again=again)
             return
@@ -285,12 +286,12 @@ class Checkpointer:
 
     def _make_durable(self, step: int, trigger: str, info: dict[str, JsonValue], *, again: bool = False) -> None:
         def publish(staging: _Staging) -> None:
-            self._on_first(
+            self._on_rank_0(
                 lambda link: link.publish_now(step, trigger, staging.began, info, staging.streams, again=again)
             )
 
         if self._snapshot(step, publish, again=again):
-            self._on_first(lambda link: link.wait_until_durable())
+            self._on_rank_0(lambda link: link.wait_until_durable())
 
     def _snapshot(
         self, step: int, publish: Callable[[_Staging], None], *, again: bool = False, overlap: bool = False
@@ -303,9 +304,9 @@ class Checkpointer:
         """
         self.finish_copies()
         began = self._clock.monotonic()
-        if step == 0 or not (again or self._on_first(lambda link: link.needs_snapshot(step))):
+        if step == 0 or not (again or self._on_rank_0(lambda link: link.needs_snapshot(step))):
             return False
-        self._be_sure()
+        self._check_losses_finite()
         self._await_memory()
 
         def begin(sizes: list[int]) -> None:
@@ -336,8 +337,9 @@ class Checkpointer:
                 f"the memory for checkpoints was not reserved within {_RESERVE_TIMEOUT} on ranks {ranks}"
             )
 
-    def _on_first(self, action: Callable[[AgentLink], int | None]) -> int:
-        """Run `action` on the first rank, and share its result with all ranks."""
+    def _on_rank_0(self, action: Callable[[AgentLink], int | None]) -> int:
+        """Run `action` on rank 0, and return its result on all ranks. The result is shared as a number: None, False and
+        step 0 are 0."""
         shared = 0
         if self._link:
             try:

@@ -124,7 +124,9 @@ class Run:
         if rundir and context:
             info = numeric_environment(ranks.device, run.precision.value, ranks.world_size)
             overlap = ranks.device.type == "cuda" if overlap_copies is None else overlap_copies
-            run._checkpointer = Checkpointer(context, link, ranks, run.state, info, run._be_sure, overlap=overlap)
+            run._checkpointer = Checkpointer(
+                context, link, ranks, run.state, info, run._check_losses_finite, overlap=overlap
+            )
             if ranks.first:
                 run._profiler = StepProfiler(rundir, ranks.world_size, run._loop_times)
         else:
@@ -221,7 +223,7 @@ class Run:
         Raises:
             NonFiniteLoss: if this loss, or an earlier one, is not finite.
         """
-        self._be_sure()
+        self._check_losses_finite()
         return self._stepper.finite_checks.last_loss if self._stepper else math.nan
 
     # The steps of a loop
@@ -424,7 +426,7 @@ class Run:
                     yield batch
         finally:
             self._end_loop()
-        self._be_sure()
+        self._check_losses_finite()
         if self._checkpointer:
             self._checkpointer.checkpoint_after_loop(self.steps_done, stepper.metrics())
         if self._recorder:
@@ -530,7 +532,7 @@ class Run:
             raise
         self._close(error)
 
-    def _be_sure(self) -> None:
+    def _check_losses_finite(self) -> None:
         """Wait for the device and check every loss so far."""
         if self._stepper:
             self._stepper.finite_checks.look(wait=True)

@@ -97,9 +97,12 @@ class Checkpointer:
             self._window = StepWindow(pieces, self.finish_copies, self._ranks.device)
 
     def finish_copies(self, *, wait: bool = True) -> None:
-        """Complete the copy of the snapshot, which goes on beside the loop. Each rank decides alone. If one rank discards
-        its part, the checkpoint is not published. `wait`: wait for the copy; otherwise complete it only if all is
-        copied."""
+        """Complete the copy of the snapshot, which goes on beside the loop. Each rank decides alone: if one rank
+        discards its part, the checkpoint is not published.
+
+        Args:
+            wait: Whether to wait for the copy. Otherwise it is completed only if all is copied.
+        """
         if not self._saver.is_copying:
             return
         try:
@@ -163,7 +166,9 @@ class Checkpointer:
         if self._link:
             self._link.reporter.timing = timing
             lower = mixed(Precision(str(self._info["precision"])))
-            self._link.report_training_started(step, total_steps, self._restored, process_age(), mixed=lower, metrics=metrics)
+            self._link.report_training_started(
+                step, total_steps, self._restored, process_age(), mixed=lower, metrics=metrics
+            )
 
     def report_epochs(self, steps_per_epoch: float | None) -> None:
         """Report the optimizer steps of one epoch; None: the loader does not know its length."""

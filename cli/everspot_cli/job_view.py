@@ -26,4 +26,5 @@ def plain_view(submission: JobSubmission, record: JobRecord | None) -> JobView:
         measured=None,
         speeds={},
         measured_speeds=frozenset(),
+        accepted_deadline_at=None,
     )

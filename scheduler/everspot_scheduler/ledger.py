@@ -235,19 +235,23 @@ class Ledger:
         self._priced.update(dict.fromkeys(since, now))
 
     def note_catalogue_price(self, launch: LaunchRecord) -> None:
-        """Write the catalogue's on-demand price of the instance's type, unless its zone has the same price already."""
-        pool = (launch.instance_type, launch.zone, Market.ON_DEMAND)
-        price = self.catalogue.on_demand(launch.instance_type, self._region)
-        if price is None or any(
-            k[:3] == pool and p.usd_per_hour == price.usd_per_hour for k, p in self._points.items()
-        ):
+        """Write the catalogue's on-demand price of the instance's type, unless it is the newest price of its zone. A
+        price without a date, or with one before the newest price, counts from the launch on."""
+        pool = PoolKey(launch.instance_type, launch.zone, Market.ON_DEMAND)
+        price, newest = self.catalogue.on_demand(launch.instance_type, self._region), self._latest.get(pool)
+        if price is None or (newest is not None and newest.usd_per_hour == price.usd_per_hour):
             return
-        dated = datetime.combine(price.as_of, time(), UTC) if price.as_of is not None else launch.launched_at
+        at = launch.launched_at
+        if price.as_of is not None:
+            dated = datetime.combine(price.as_of, time(), UTC)
+            at = at if newest is not None and dated <= newest.at else min(dated, at)
+        if newest is not None and at <= newest.at:  # a launch that was seen late: that price is the newer one
+            return
         point = PricePoint(
             instance_type=launch.instance_type,
             zone=launch.zone,
             market=Market.ON_DEMAND,
-            at=min(dated, launch.launched_at),
+            at=at,
             usd_per_hour=price.usd_per_hour,
             source=price.source,
         )

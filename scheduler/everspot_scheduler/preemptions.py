@@ -15,14 +15,15 @@ _BY_THE_CLOUD = (Reason.NOTICE, Reason.LOST)
 
 
 class Preemptions:
-    """Reads the events of waiting jobs that have lost instances often, once for each time they are given back."""
+    """Reads the events of jobs that have lost instances often, once after each loss."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._times_by_job: dict[str, tuple[int, tuple[datetime, ...]]] = {}
+        self._times_by_job: dict[str, tuple[tuple[int, int], tuple[datetime, ...]]] = {}
 
     def preemption_times(self, records: Mapping[str, Versioned[JobRecord]]) -> dict[str, tuple[datetime, ...]]:
-        """Return the times at which waiting jobs that may fail over lost spot instances, oldest first, by job.
+        """Return the times at which jobs that may fail over lost spot instances, oldest first, by job. A job that runs
+        on on-demand stays there longer after many losses, so that it needs them, too.
 
         Raises:
             StoreError: if the events could not be read.
@@ -30,14 +31,13 @@ class Preemptions:
         candidates = {
             name: document.value
             for name, document in records.items()
-            if document.value.preemptions >= PREEMPTIONS
-            and not document.value.state.owned
-            and not document.value.state.final
+            if document.value.preemptions >= PREEMPTIONS and not document.value.state.final
         }
         self._times_by_job = {name: entry for name, entry in self._times_by_job.items() if name in records}
         for name, record in candidates.items():
-            if name not in self._times_by_job or self._times_by_job[name][0] != record.epoch:
-                self._times_by_job[name] = (record.epoch, self._read(name))
+            losses = record.epoch, record.preemptions
+            if name not in self._times_by_job or self._times_by_job[name][0] != losses:
+                self._times_by_job[name] = (losses, self._read(name))
         return {name: self._times_by_job[name][1] for name in candidates}
 
     def _read(self, job_id: str) -> tuple[datetime, ...]:

@@ -181,6 +181,7 @@ class ViewBuilder:
             measured=_measured(record),
             speeds=speeds,
             measured_speeds=frozenset(speeds),
+            accepted_deadline_at=None,
         )
         return before if before is not None and _same(before, view) else view
 

@@ -273,6 +273,7 @@ class _Job:
             measured=None,
             speeds={},
             measured_speeds=frozenset(),
+            accepted_deadline_at=None,
         )
 
     def _choice(self, state: State) -> Choice:

@@ -237,6 +237,7 @@ class Task:
             measured=None,
             speeds=self.job.speeds,
             measured_speeds=frozenset(),
+            accepted_deadline_at=None,
         )
 
 

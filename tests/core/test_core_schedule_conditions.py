@@ -4,23 +4,28 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Assignment, JobState, Market, Order, Reason
 from everspot_core.schedule import (
     Assign,
+    Cap,
     Finish,
     Hold,
+    Launch,
     Release,
     Stop,
     VoidAssignment,
     Why,
     describe_action,
+    plan,
     plan_standing,
 )
+from everspot_core.schedule.conditions import shorten_deadlines_by_windows
 from everspot_core.schedule.jobs import waiting_since
 from everspot_core.schedule.provisioning.feasibility import feasibility
-from provision_helpers import HOUR, NOW, decide, holding, instance, job, outlook, pool
-from view_helpers import cluster_view
+from provision_helpers import HOUR, NEED, NOW, TYPE, decide, holding, instance, job, outlook, pool
+from view_helpers import cluster_view, job_view
 
 DAY, NIGHT = "09:00-17:00", "22:00-06:00"  # it is noon
 
@@ -153,3 +158,29 @@ def test_a_deadline_that_the_job_s_own_times_rule_out_cannot_be_kept(fields, sta
     assert verdict.bounds == tuple(
         n for n in ("start_after", "window") if (n == "start_after" and start) or n in fields
     )
+
+
+@pytest.mark.parametrize("later_bound", [timedelta(minutes=5), timedelta(minutes=45)])
+def test_a_deadline_that_was_accepted_within_hours_is_not_refused_later(later_bound) -> None:
+    """Three nights of work, accepted with five minutes for a changeover in each of them."""
+    accepted, submitted_at = timedelta(minutes=5), NOW + 10 * HOUR
+    spec = JobSpec(name="j", recipe="r", window=NIGHT, expected_duration="20h", deadline="52h20m", resources=NEED)
+    submission = JobSubmission(
+        job_id="j", spec=spec, submitted_at=submitted_at, deadline_at=submitted_at + spec.deadline,
+        changeover_bound=accepted,
+    )  # fmt: skip
+    assert feasibility(submission, [], accepted).feasible
+    view = job_view(submission=submission, changeover=Changeover(later_bound, later_bound))
+    more = {"cap": Cap(instances=5, usd_per_hour=None), "lasting_changeover": accepted}
+    cluster = cluster_view(jobs=(view,), pools=(pool(), pool(Market.ON_DEMAND)), types=(TYPE,), **more)
+    for seconds in (5, 60, 600):
+        (action,) = plan(cluster, submitted_at + timedelta(seconds=seconds))
+        assert isinstance(action, Launch)
+
+
+def test_the_last_safe_moment_within_hours_counts_the_job_s_own_changeovers() -> None:
+    """Its changeovers take 45 minutes, in each of four nights."""
+    view = replace(hours(job(due=10 + 4 * 24 + 8, work=None), NIGHT), changeover=Changeover(HOUR, 0.75 * HOUR))
+    cluster = cluster_view(jobs=(view,), pools=(pool(),), types=(TYPE,))
+    (shortened,) = shorten_deadlines_by_windows(cluster, NOW + 10 * HOUR).jobs
+    assert shortened.submission.deadline_at - (NOW + 10 * HOUR) == (5 * 8 - 4 * 0.75) * HOUR

@@ -5,9 +5,11 @@ from datetime import timedelta
 
 import pytest
 from everspot_core.capacity.catalogue import InstanceType
-from everspot_core.jobs.records import Assignment, InstanceState, Reason
+from everspot_core.jobs.records import Assignment, InstanceState, JobRecord, JobState, Reason
+from everspot_core.jobs.visit_records import Away
 from everspot_core.schedule import Assign, Cap, Launch, Leave, Release, Why, describe_action
 from provision_helpers import (
+    HOUR,
     NOW,
     OFTEN,
     ON_DEMAND,
@@ -225,3 +227,15 @@ def test_what_is_taken_at_a_time_that_nobody_told_is_left_to_the_cloud_for_as_lo
     assignment = Assignment(instance_id="i-0", cordoned=True, changed_at=NOW)
     soon = idle(minutes=minutes, ending=True, deadline=None, assignment=assignment, **more)
     assert release_causes([soon], limit=timedelta(0)) == ({"i-0": Why.NEEDED_NO_MORE} if is_released else {})
+
+
+def test_what_was_launched_for_a_job_that_is_away_is_there_for_others_and_is_released():
+    away = Away(cluster="other", visit="v", number=1, since=NOW - HOUR)
+    gone = job(record=JobRecord(job_id="j", state=JobState.AWAY, epoch=1, changed_at=NOW - HOUR, away=away))
+    assert release_causes([idle(minutes=6, launched_for="j")], [gone]) == {"i-0": Why.IDLE}
+    assert release_causes([idle(minutes=6, launched_for="j")], [gone], limit=timedelta(0)) == {
+        "i-0": Why.NEEDED_NO_MORE
+    }
+    for limit in (LIMIT, timedelta(0)):
+        (assign,) = decide([gone, job("k")], [idle(launched_for="j")], POOLS, idle_limit=limit)
+        assert isinstance(assign, Assign) and (assign.job_id, assign.instance_id) == ("k", "i-0")

@@ -49,6 +49,7 @@ def job_view(**kw) -> JobView:
             "measured": None,
             "speeds": {},
             "measured_speeds": frozenset(),
+            "accepted_deadline_at": None,
             **kw,
         }
     )

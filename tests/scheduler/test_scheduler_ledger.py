@@ -5,8 +5,10 @@ from datetime import datetime, timedelta
 
 import pytest
 from everspot_clouds.base import CloudEnd, CloudInstance, MessageKind, Phase
-from everspot_core.costs.ledger import UNKNOWN, PricePoint
+from everspot_core.capacity.catalogue import InstanceType, builtin
+from everspot_core.costs.ledger import UNKNOWN, LaunchRecord, PricePoint
 from everspot_core.jobs.records import Market, Role
+from everspot_core.schedule import PoolKey
 from everspot_scheduler.close_ledger import settle_ledger
 from everspot_scheduler.ledger import GRACE
 from pytest import approx
@@ -274,3 +276,37 @@ def test_the_ledger_can_be_settled_when_no_scheduler_is_left(cluster: Cluster) -
     assert cluster.store.ends.get("i-1").value.interrupted
     assert ledger.ends.keys() == {"i-1"}
     assert [p.usd_per_hour for p in cluster.store.prices() if p.market is Market.SPOT] == [0.05]
+
+
+def test_a_price_that_goes_back_counts_from_then_on(cluster: Cluster) -> None:
+    """Its declaration had a typing error for a while."""
+    ledger, start = cluster.schedulers[0].services.ledger, cluster.clock.now()
+    for day, usd in enumerate((30.0, 3.0, 30.0, 30.0)):
+        ledger.catalogue = builtin().with_types(
+            [InstanceType(name="big", vcpus=8, memory_gib=64, on_demand_usd_per_hour=usd)]
+        )
+        launch = LaunchRecord(
+            instance_id=f"i-{day}", instance_type="big", zone="us-east-1a", market=Market.ON_DEMAND,
+            launched_at=start + timedelta(days=day),
+        )  # fmt: skip
+        ledger.note_catalogue_price(launch)
+    written = sorted((p.at - start, p.usd_per_hour) for p in cluster.store.prices() if p.instance_type == "big")
+    assert written == [(timedelta(days=day), usd) for day, usd in enumerate((30.0, 3.0, 30.0))]
+    hour = start + timedelta(days=10)
+    billed = ledger.prices().cost("big", "us-east-1a", Market.ON_DEMAND, hour, hour + timedelta(hours=1))
+    assert float(billed) == approx(30.0)
+    assert ledger.usd_per_hour(PoolKey("big", "us-east-1a", Market.ON_DEMAND)) == 30.0
+
+
+def test_a_launch_that_is_seen_late_changes_no_newer_price(cluster: Cluster) -> None:
+    ledger, start = cluster.schedulers[0].services.ledger, cluster.clock.now()
+    for day, usd in ((2, 3.0), (1, 30.0)):
+        ledger.catalogue = builtin().with_types(
+            [InstanceType(name="big", vcpus=8, memory_gib=64, on_demand_usd_per_hour=usd)]
+        )
+        launch = LaunchRecord(
+            instance_id=f"i-{day}", instance_type="big", zone="us-east-1a", market=Market.ON_DEMAND,
+            launched_at=start + timedelta(days=day),
+        )  # fmt: skip
+        ledger.note_catalogue_price(launch)
+    assert [p.usd_per_hour for p in cluster.store.prices() if p.instance_type == "big"] == [3.0]

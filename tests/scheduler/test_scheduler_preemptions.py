@@ -3,6 +3,7 @@
 import pytest
 from everspot_core.jobs.records import Market, Request
 from everspot_core.schedule.market.failover import PREEMPTIONS
+from everspot_scheduler.preemptions import Preemptions
 from scheduler_helpers import Cluster
 
 
@@ -59,3 +60,31 @@ def test_drills_are_no_losses(cluster: Cluster) -> None:
 
 def request(cluster: Cluster, number: int) -> None:
     cluster.store.drills.create(f"j/{number}", Request(at=cluster.clock.now(), by="test"))
+
+
+def test_a_job_that_runs_on_on_demand_keeps_the_times_of_its_losses(cluster: Cluster) -> None:
+    """Without them it would go back to spot after an hour, however often it was taken today."""
+    cluster.length = 500
+    cluster.submit("j")
+    lose(cluster, PREEMPTIONS)
+    waiting = Preemptions(cluster.store)
+    times = waiting.preemption_times(cluster.store.records.scan())
+    cluster.agent("i-on-demand", Market.ON_DEMAND)
+    cluster.run(8)
+    assert cluster.state("j") == "RUNNING" and len(times["j"]) == PREEMPTIONS
+    for preemptions in (waiting, Preemptions(cluster.store)):
+        assert preemptions.preemption_times(cluster.store.records.scan()) == times
+
+
+def test_each_loss_is_in_the_times_that_follow_it(cluster: Cluster) -> None:
+    cluster.length = 500
+    cluster.submit("j")
+    preemptions, counts = Preemptions(cluster.store), list[int]()
+    for n in range(PREEMPTIONS + 2):
+        cluster.agent(f"i-{n}", zone="us-east-1b")
+        cluster.run(8)
+        preemptions.preemption_times(cluster.store.records.scan())
+        cluster.end(cluster.store.records.get("j").value.owner, interrupted=True)
+        cluster.run(8)
+        counts.append(len(preemptions.preemption_times(cluster.store.records.scan()).get("j", ())))
+    assert counts == [0] * (PREEMPTIONS - 1) + [PREEMPTIONS, PREEMPTIONS + 1, PREEMPTIONS + 2]

@@ -31,6 +31,14 @@ def test_every_assignment_raises_the_epoch_and_keeps_the_counts() -> None:
     assert assigned.not_before is None and assigned.last_owner == "i-1" and assigned.changed_at == LATER
 
 
+def test_an_assignment_forgets_what_was_measured_on_the_last_instance() -> None:
+    """The rate, above all: it would count as the speed of the new instance's type."""
+    progress = Progress(step=10, total_steps=100, durable_step=10, steps_per_second=4.0, memory_gib=2.0)
+    old = record(JobState.PENDING, owner=None).model_copy(update={"progress": progress})
+    assigned = lease.assign(old, "j", "i-2", LATER)
+    assert assigned.progress == progress.model_copy(update={"steps_per_second": None})
+
+
 @pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.PENDING])
 def test_only_a_pending_job_is_assigned(state: JobState) -> None:
     with pytest.raises(lease.IllegalTransition, match=state.value):

@@ -29,8 +29,10 @@ _FINAL = {
 _UNORDERED_ENDS = (Reason.SHUTDOWN, Reason.FENCED)
 """Ends of an attempt that neither the cloud nor the scheduler ordered. Consecutive ones without progress have a
 back-off, because the next attempt may end immediately for the same reason."""
-_OF_ONE_ATTEMPT = ("recent_use", "attempt_use", "shard_traffic", "low_gpu_share", "new_checkpoints")
-"""The fields of the progress that are reset for each owner."""
+_OF_ONE_ATTEMPT = (
+    "recent_use", "attempt_use", "shard_traffic", "low_gpu_share", "new_checkpoints", "steps_per_second",
+)  # fmt: skip
+"""The fields of the progress that are reset for each owner, because they were measured on its instance."""
 DETAIL_LIMIT = 4000
 """The most characters of a detail. The record is rewritten at every renewal and must stay small."""
 ERROR_BACKOFF_MAX = timedelta(hours=1)

@@ -1,13 +1,13 @@
 """Decides when a job may run, by the conditions of its author: other jobs, a start, hours, and the cache of stages."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobState
 from everspot_core.jobs.timing import BadZone, effective
 from everspot_core.schedule.actions import Figures, Why
-from everspot_core.schedule.jobs import CHANGEOVER_UPPER
+from everspot_core.schedule.lengths import changeover_bound
 from everspot_core.schedule.stages import is_early, stage_ahead
 from everspot_core.schedule.view import ClusterView, JobView
 
@@ -45,18 +45,23 @@ def shorten_deadlines_by_windows(view: ClusterView, now: datetime) -> ClusterVie
     rest of the plan need not know of windows."""
     if not any(j.submission.spec.window is not None and j.submission.deadline_at is not None for j in view.jobs):
         return view
-    return replace(view, jobs=tuple(_shorten_deadline(job, now) for job in view.jobs))
+    return replace(view, jobs=tuple(_shorten_deadline(job, now, view.lasting_changeover) for job in view.jobs))
 
 
-def _shorten_deadline(job: JobView, now: datetime) -> JobView:
+def _shorten_deadline(job: JobView, now: datetime, lasting_changeover: timedelta | None) -> JobView:
+    """Return the job with a deadline that its changeovers of today allow, and the one by which it may be refused: a
+    deadline that was feasible at submission is not given up because changeovers count with more now."""
     window, deadline = job.submission.spec.window, job.submission.deadline_at
     if window is None or deadline is None or job.state.final:
         return job
     try:
-        due = effective(deadline, now, CHANGEOVER_UPPER, window)
+        bound = changeover_bound(job)
+        bounds = [b for b in (bound, lasting_changeover, job.submission.changeover_bound) if b is not None]
+        due, accepted = (effective(deadline, now, changeover, window) for changeover in (bound, min(bounds)))
     except BadZone:
         return job
-    return replace(job, submission=job.submission.model_copy(update={"deadline_at": due}))
+    submission = job.submission.model_copy(update={"deadline_at": due})
+    return replace(job, submission=submission, accepted_deadline_at=accepted)
 
 
 def _minute(moment: datetime) -> str:

@@ -198,7 +198,7 @@ def _launched(
     """
     view, records = state.view, state.records
     moved = {r.last_owner for r in records.values() if r is not None and _waits_to_move(r)} if view.cap else set()
-    alive = {j.job_id for j in view.jobs if not j.state.final}
+    alive = {j.job_id for j in view.jobs if not j.state.final and j.state is not JobState.AWAY}
     own: dict[str, list[InstanceView]] = defaultdict(list)
     common = []
     for instance in sorted(instances, key=lambda i: i.instance_id):
@@ -226,7 +226,7 @@ def _split_idle(
             by_job[instance.launched_for].append(instance)
     waited: set[str] = set()
     for job in view.jobs:
-        if job.job_id in by_job and not (job.state.final or job.cancel):
+        if job.job_id in by_job and job.may_need_instance:
             owner = by_name.get(job.record.owner) if job.record is not None and job.record.owner is not None else None
             waited |= {i.instance_id for i in awaited(job, owner, by_job[job.job_id]) if _is_another(i, owner)}
     own: dict[str, list[InstanceView]] = defaultdict(list)

@@ -107,7 +107,7 @@ def refusal(
     # A bound that accepted the deadline already has the tick of that time in it.
     accepted = job.submission.changeover_bound
     least = min(bound, accepted if accepted is not None else bound) + work.remaining_upper / fastest
-    if job.submission.submitted_at + least <= deadline:
+    if job.submission.submitted_at + least <= (job.accepted_deadline_at or deadline):
         return None
     price = min(p.usd_per_hour for p in offers.on_demand_pools if speeds[p.key] == fastest)
     earliest, usd = now + least, round(price * job.nodes * (least / HOUR), 2)

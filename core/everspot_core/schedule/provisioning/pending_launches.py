@@ -42,7 +42,7 @@ class Launches:
         self._settled: set[str] = set()
         self._given_up: set[str] = set()
         self._awaited: set[str] = set()
-        self._alive = {j.job_id for j in view.jobs if not (j.state.final or j.cancel)}
+        self._alive = {j.job_id for j in view.jobs if j.may_need_instance}
         self._changeovers: dict[PoolKey | None, Changeover] = {
             p.key: p.changeover for p in view.pools if p.changeover is not None
         }

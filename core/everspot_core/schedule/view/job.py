@@ -90,6 +90,8 @@ class JobView:
     - `speeds`: work per hour by instance type, relative to the speed that `outlook`, or else the author's expected
       duration, assumes. Types that are not named count as 1. `measured_speeds`: the types whose speed was measured with
       this job; the others are the catalogue's.
+    - `accepted_deadline_at`: its deadline less the closed hours of its window and the changeovers by the bound with
+      which it was accepted. The plan computes it; drivers give None.
     """
 
     submission: JobSubmission
@@ -110,6 +112,7 @@ class JobView:
     measured: MeasuredUse | None
     speeds: Mapping[str, float]
     measured_speeds: frozenset[str]
+    accepted_deadline_at: datetime | None
 
     @property
     def team(self) -> str:
@@ -130,6 +133,11 @@ class JobView:
     def epoch(self) -> int:
         """The record's epoch; 0 without a record."""
         return self.record.epoch if self.record else 0
+
+    @property
+    def may_need_instance(self) -> bool:
+        """Whether it may run here. A job that is away may come back, and gets another instance then."""
+        return not (self.state.final or self.state is JobState.AWAY or self.cancel)
 
     @property
     def shares(self) -> bool:

@@ -1,13 +1,14 @@
 """The report's figures: for a known history, at earlier moments, and without prices."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from everspot_cli.tables import money
 from everspot_core.jobs.changeover import ChangeoverPart, Changeovers, PartTimes
-from everspot_core.jobs.records import Market, Reason
+from everspot_core.jobs.records import EventKind, JobRecord, JobState, Market, Progress, Reason
+from everspot_core.jobs.visit_records import Away, Trip, TripEnd
 from report_helpers import AS_OF, LISTED, T0, dollars, run_report
 
 
@@ -139,6 +140,40 @@ def test_a_report_of_an_earlier_moment_knows_nothing_of_later_ones(past):
     answer = past.run("report", "later", "--as-of", "2026-03-01T13:08:20Z")
     assert answer.code == 3
     assert "was submitted after 2026-03-01 13:08:20 UTC" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "state", "steps", "abroad_usd", "is_known", "ended_trips"),
+    [
+        (50, "PENDING", 0, 0.0, True, 0),
+        (1000, "AWAY", 0, 0.0, False, 0),  # the host's bill of that moment is not known
+        (2500, "PENDING", 300, 5.0, True, 1),
+        (3500, "AWAY", 300, 5.0, False, 1),
+        (5000, "AWAY", 900, 7.0, True, 1),  # the record has not changed since then
+    ],
+)
+def test_a_report_of_an_earlier_moment_has_the_visits_up_to_then(
+    world, seconds, state, steps, abroad_usd, is_known, ended_trips
+):
+    moment = {second: T0 + timedelta(seconds=second) for second in (100, 2000, 3000, 4000)}
+    world.submit("roamer", 0)
+    for second, kind, data in (
+        (100, EventKind.DEPARTED, {"cluster": "beta", "visit": "v1"}),
+        (2000, EventKind.RETURNED, {"cluster": "beta", "visit": "v1", "end": "returned", "step": 300, "usd": 5.0}),
+        (3000, EventKind.DEPARTED, {"cluster": "beta", "visit": "v2"}),
+    ):
+        world.to(second)
+        world.store.event_writer("roamer", 0, f"s-{second}").emit(kind, **data)
+    trip = Trip(cluster="beta", visit="v1", number=1, since=moment[100], until=moment[2000], end=TripEnd.RETURNED,
+                step=300, usd=5.0)  # fmt: skip
+    away = Away(cluster="beta", visit="v2", number=2, since=moment[3000], reported_at=moment[4000], usd=2.0)
+    record = JobRecord(job_id="roamer", state=JobState.AWAY, changed_at=moment[4000], trips=[trip], away=away,
+                       progress=Progress(step=900))  # fmt: skip
+    world.store.records.create("roamer", record)
+    report = world.run("--json", "report", "--as-of", (T0 + timedelta(seconds=seconds)).isoformat()).json
+    (job,) = report["jobs"]
+    assert (job["state"], job["steps"], job["abroad_usd"]) == (state, steps, abroad_usd)
+    assert (job["cost_known"], len(job["trips"])) == (is_known, ended_trips)
 
 
 def test_a_job_that_ended_by_a_clock_that_is_ahead_has_ended(world):

@@ -14,6 +14,8 @@ from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.lease import pending
 from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobRecord, JobState, Progress
+from everspot_core.jobs.reported_values import parse_count
+from everspot_core.jobs.visit_records import Away, Trip
 from everspot_store import BadDocument, Store
 
 from everspot_cli.close_ledger import missing_entries, settle
@@ -118,21 +120,40 @@ def _dossiers(session: Session) -> dict[str, Dossier]:
 
 
 def _record_at(record: JobRecord, events: list[Event], as_of: datetime | None) -> JobRecord:
-    """Return the record as it was at an earlier moment, by the events up to then. A job that ended later had not
-    ended."""
-    if as_of is None or not record.state.final or record.changed_at <= as_of:
+    """Return the record as it was at an earlier moment, by the events up to then. A job that ended later had not ended,
+    a visit that ended later had no bill yet, and later visits had not begun."""
+    if as_of is None or record.changed_at <= as_of:
         return record
-    history = attempts(events)
-    last = history[-1] if history else None
-    state = JobState.RUNNING if last is not None and last.end is None else JobState.PENDING
+    history, away = attempts(events), _away_at(record, events, as_of)
+    is_running = bool(history) and history[-1].end is None
+    returns = [parse_count(e.data.get("step")) or 0 for e in events if e.kind is EventKind.RETURNED]
+    steps = [*(a.last_step or 0 for a in history), *returns]
+    from_zero = [parse_count(e.data.get("from_zero")) or 0 for e in events if e.kind is EventKind.STARTED]
     return record.model_copy(
         update={
-            "state": state,
-            "progress": Progress(step=max((a.last_step or 0 for a in history), default=0)),
+            "state": JobState.AWAY if away is not None else JobState.RUNNING if is_running else JobState.PENDING,
+            "progress": Progress(step=max(steps, default=0), total_steps=record.progress.total_steps),
             "errors": sum(e.kind is EventKind.ERROR for e in events),
+            "from_zero": max(from_zero, default=0),
             "detail": "",
+            "reused_from": None,
+            "trips": [trip for trip in record.trips if trip.until <= as_of],
+            "away": away,
         }
     )
+
+
+def _away_at(record: JobRecord, events: list[Event], as_of: datetime) -> Away | None:
+    """Return the visit that went on at a moment, without the host's bill, which is of a later moment; None if the job
+    was at home."""
+    moves = [e for e in events if e.kind in (EventKind.DEPARTED, EventKind.RETURNED)]
+    if moves and moves[-1].kind is EventKind.RETURNED:
+        return None
+    visits: list[Trip | Away] = [*record.trips, *([record.away] if record.away is not None else [])]
+    last = next((v for v in reversed(visits) if v.since <= as_of), None)
+    if last is None or (isinstance(last, Trip) and last.until <= as_of):
+        return None
+    return Away(cluster=last.cluster, visit=last.visit, number=last.number, since=last.since)
 
 
 def _read_last_steps(store: Store, events: dict[str, list[Event]]) -> dict[tuple[str, int], int]:

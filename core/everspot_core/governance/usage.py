@@ -274,8 +274,8 @@ def _hour(moment: datetime) -> datetime:
 
 
 def visit_rows(job_id: str, record: JobRecord, as_of: datetime) -> Iterator[UsageRow]:
-    """Yield the costs of a job's visits to other clusters: the visits that are over, and the one that goes on at
-    `as_of`."""
+    """Yield the costs of a job's visits to other clusters: the visits that are over, and the one that goes on.
+    `record`: as it was at `as_of`."""
     for trip in record.trips:
         yield from _trip(job_id, trip)
     away = record.away

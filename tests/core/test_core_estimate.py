@@ -1,11 +1,13 @@
 """The arithmetic of an estimate: bounds, sums, and the effect of the target."""
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 
+import pytest
 from everspot_core.capacity.allocation import Prefer
 from everspot_core.capacity.catalogue import Catalogue, InstanceType, Offer, Price
 from everspot_core.capacity.market import Market
+from everspot_core.costs.ledger import LaunchRecord, PricePoint
 from everspot_core.estimate.model import CostFigures, Range
 from everspot_core.estimate.requested import (
     ElasticRequest,
@@ -16,6 +18,7 @@ from everspot_core.estimate.requested import (
     TypeOption,
 )
 from everspot_core.estimate.totals import estimate
+from everspot_core.estimate.usage_history import Recent
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,6 +180,47 @@ def test_elastic_capacity_whose_limit_is_below_every_known_price_has_no_figure()
         ("more",),
         True,
     )
+
+
+BEGIN, MONTH = datetime(2026, 1, 1, tzinfo=UTC), timedelta(hours=730)
+
+
+def elastic_request(name: str, kinds: str = "a", most: int = 9) -> ElasticRequest:
+    return ElasticRequest(
+        name=name, team=name, region=REGION, markets=(Market.SPOT,), most=most, most_usd_per_hour=None,
+        candidates=tuple(TypeOption(instance_type=kind) for kind in kinds),
+    )  # fmt: skip
+
+
+def expected_by_name(kinds: str, *requests: ElasticRequest) -> dict[str, float]:
+    """Return what requests are expected to cost after a month in which one instance of each of these types ran."""
+    launches = [
+        LaunchRecord(
+            instance_id=f"i-{number}", instance_type=kind, zone=f"{REGION}a", market=Market.SPOT, launched_at=BEGIN
+        )
+        for number, kind in enumerate(kinds)
+    ]
+    points = [
+        PricePoint(instance_type=kind, zone=f"{REGION}a", market=Market.SPOT, at=BEGIN, usd_per_hour=usd, source="test")
+        for kind, usd in (("a", 0.4), ("b", 0.6))
+    ]
+    recent = Recent.from_ledger(launches, [], points, since=BEGIN, until=BEGIN + MONTH)
+    figures = estimate(None, RequestedCapacity(elastic=requests), KNOWN, recent, as_of=DAY).after
+    assert figures is not None
+    assert figures.total.expected == pytest.approx(sum(part.range.expected for part in figures.parts))
+    return {part.name: part.range.expected for part in figures.parts}
+
+
+def test_recent_use_counts_for_one_elastic_request_only() -> None:
+    own_a, own_b = 0.4 * 730, 0.6 * 730
+    assert expected_by_name("aaa", elastic_request("x")) == {"x": 3 * own_a}
+    both = elastic_request("x"), elastic_request("y")
+    assert expected_by_name("aaa", *both) == {"x": 3 * own_a, "y": 0}
+    assert expected_by_name("ab", elastic_request("x", "a"), elastic_request("y", "b")) == {"x": own_a, "y": own_b}
+    small = elastic_request("x", most=1), elastic_request("y")
+    assert expected_by_name("aaa", *small) == {"x": own_a, "y": 2 * own_a}, "one instance fits the first"
+    ended = elastic_request("x", most=0), elastic_request("y")
+    assert expected_by_name("a", *ended) == {"y": own_a}
 
 
 def test_the_last_instance_may_bring_more_units_than_are_missing() -> None:

@@ -22,11 +22,41 @@ class _Replayed:
     hours: Fraction
 
 
+def assign_use(requests: Sequence[ElasticRequest], used: Sequence[Stretch], hours: Fraction) -> list[list[Stretch]]:
+    """Return for each request its part of the recent use of elastic capacity. Each stretch belongs to one request.
+
+    The ledger does not say which request an instance was launched for. So a stretch goes to the request that fits it
+    best: by type, then market, then place. A request whose cap is reached gets no more, as long as another one has
+    room.
+
+    Args:
+        requests: All of one side of a change.
+        used: The instances that were elastic lately.
+        hours: The length of the ledger.
+    """
+    shares: list[list[Stretch]] = [[] for _ in requests]
+    room = [request.most * hours for request in requests]
+    able = [number for number, request in enumerate(requests) if request.most > 0]
+    for stretch in used if able else ():
+        number = min(able, key=lambda n: (room[n] <= 0, *_misfit(requests[n], stretch), n))
+        shares[number].append(stretch)
+        room[number] -= stretch.hours
+    return shares
+
+
+def _misfit(request: ElasticRequest, stretch: Stretch) -> tuple[bool, bool, bool]:
+    """Return whether a request differs from a stretch in type, market and place."""
+    launch = stretch.launch
+    is_here = launch.zone in request.zones if request.zones else launch.zone.startswith(request.region)
+    offered = {candidate.instance_type for candidate in request.candidates}
+    return launch.instance_type not in offered, launch.market not in request.markets, not is_here
+
+
 def elastic_lines(
     request: ElasticRequest, rates: PoolRates, catalogue: Catalogue, recent: Recent | None, used: Sequence[Stretch]
 ) -> tuple[list[CostLine], list[str]]:
-    """Return the lines of elastic capacity, and the parts whose cost is unknown. `used`: the instances that were
-    elastic lately."""
+    """Return the lines of elastic capacity, and the parts whose cost is unknown. `used`: the request's part of the
+    instances that were elastic lately."""
     if request.most == 0:
         return [], []
     highest_prices = {

@@ -12,7 +12,7 @@ from fractions import Fraction
 from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.capacity.market import Market
 from everspot_core.costs.prices import rounded
-from everspot_core.estimate.elastic import elastic_lines
+from everspot_core.estimate.elastic import assign_use, elastic_lines
 from everspot_core.estimate.model import CostFigures, CostPart, Estimate, Range
 from everspot_core.estimate.rates import PoolRates
 from everspot_core.estimate.requested import CostLine, RequestedCapacity
@@ -107,8 +107,9 @@ def _side(
         new_lines, lacking = standing_lines(request, rates, standing if request.agents else ())
         lines, unknown = lines + new_lines, unknown + lacking
         unpriced += [request.name] if lacking and not new_lines else []
-    for more in side.elastic:
-        new_lines, lacking = elastic_lines(more, rates, full_catalogue, recent, elastic)
+    hours = Fraction(recent.span.total_seconds()) / 3600 if recent is not None else Fraction(0)
+    for more, use in zip(side.elastic, assign_use(side.elastic, elastic, hours), strict=True):
+        new_lines, lacking = elastic_lines(more, rates, full_catalogue, recent, use)
         lines, unknown = lines + new_lines, unknown + lacking
         unpriced += [more.name] if lacking and not new_lines else []
     lines += [request.line for request in side.fixed]

@@ -1,11 +1,12 @@
 """Files that a program writes into `checkpoints` itself are kept with the library's checkpoints, and uploaded once."""
 
 import os
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
 from everspot_store import ManualClock, Store
-from everspot_store.file_tree import FileTree
+from everspot_store.file_tree import FileTree, put_back
 from everspot_train.rundir import USER_TREE
 from everspot_train.trainer.user_files import UserFiles
 
@@ -29,7 +30,7 @@ class Keeping:
         unchanged = self.files.add_to(directory, step, limit)
         files = {path.name: path for path in directory.iterdir()}
         done = self.checkpoints.publish(step, files, {}, 2, unchanged)
-        self.files.published(done.parts)
+        self.files.published(step, done.parts)
         if not (directory / USER_TREE).exists():
             return {}
         parts = {part.name: part.key.split("/")[4].lstrip("0") for part in done.parts}
@@ -38,6 +39,16 @@ class Keeping:
             for entry in FileTree.read((directory / USER_TREE).read_bytes()).entries
             if entry.content
         }
+
+    def restore(self) -> dict[str, str]:
+        """Restore the newest checkpoint. Returns the content of each of the user's files, by path."""
+        parts, folder = self.root / "parts", self.root / "restored"
+        for place in (parts, folder):
+            shutil.rmtree(place, ignore_errors=True)
+        assert self.checkpoints.restore(parts) is not None
+        tree = FileTree.read((parts / USER_TREE).read_bytes())
+        assert put_back(tree.entries, folder, lambda entry: parts / entry.content) == {}
+        return {path.name: path.read_text() for path in folder.iterdir()}
 
 
 def test_a_file_is_uploaded_once_and_again_when_it_changes_or_grows_old(tmp_path: Path) -> None:
@@ -63,3 +74,30 @@ def test_a_short_notice_is_not_spent_on_them(tmp_path: Path) -> None:
         (tmp_path / "checkpoints" / name).write_text("x" * size)
     assert keeping.publish(1, limit=15) == {"a": "1", "c": "1"}
     assert keeping.publish(2) == {"a": "1", "b": "2", "c": "1"}
+
+
+def test_a_file_that_does_not_fit_now_keeps_its_published_content(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path)
+    best, twin = tmp_path / "checkpoints" / "best.pt", tmp_path / "checkpoints" / "twin.pt"
+    best.write_text("old")
+    twin.hardlink_to(best)
+    assert keeping.publish(1) == {"best.pt": "1", "twin.pt": "1"}
+    best.write_text("new, and too large for the notice")
+    (tmp_path / "checkpoints" / "small").write_text("small")
+    for step in (2, 3, 4):  # more than the number of checkpoints that are kept
+        assert keeping.publish(step, limit=10) == {"best.pt": "1", "twin.pt": "1", "small": "2"}
+        keeping.checkpoints.retire()
+    assert keeping.restore() == {"best.pt": "old", "twin.pt": "old", "small": "small"}
+    assert keeping.publish(5) == {"best.pt": "5", "twin.pt": "5", "small": "2"}
+    best.unlink()
+    twin.unlink()
+    assert keeping.publish(6) == {"small": "2"}
+
+
+def test_a_hard_link_of_a_file_that_was_not_copied_has_no_content_either(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path)
+    (tmp_path / "checkpoints" / "last.pt").write_text("larger than the limit")
+    (tmp_path / "checkpoints" / "step1.pt").hardlink_to(tmp_path / "checkpoints" / "last.pt")
+    (tmp_path / "checkpoints" / "small").write_text("small")
+    assert keeping.publish(1, limit=10) == {"small": "1"}
+    assert keeping.restore() == {"small": "small"}

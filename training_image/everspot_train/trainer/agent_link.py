@@ -350,7 +350,7 @@ class AgentLink:
         return Path(self.context.scratch_dir) / _FETCHED
 
     def _published(self, published: Checkpoint, snapshot: Snapshot) -> None:
-        self._user_files.published(published.parts)
+        self._user_files.published(snapshot.step, published.parts)
         durable = self.clock.monotonic() - snapshot.began
         seconds = durable.total_seconds()
         self.reporter.update(durable_step=published.step, durable_at=published.created_at)

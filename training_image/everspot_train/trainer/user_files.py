@@ -35,52 +35,75 @@ class UserFiles:
         self._root = os.fsencode(folder.absolute()) if folder is not None else None
         self._clock = clock
         self._names: dict[bytes, tuple[_Stamp, str]] = {}
+        self._copies = 0
+        self._pending: dict[int, dict[bytes, TreeEntry]] = {}
+        self._published: dict[bytes, TreeEntry] = {}
         self._parts: dict[str, tuple[Part, timedelta]] = {}
 
     def add_to(self, directory: Path, step: int, limit: int | None) -> dict[str, Part]:
-        """Copy new files into a snapshot's directory, and describe all files. Return the unchanged parts.
+        """Copy new files into a snapshot's directory, and describe all files. Return the parts that are stored already.
+
+        A file that cannot be copied now keeps its last published content.
 
         Args:
             directory: the snapshot's.
             step: of the snapshot.
-            limit: bytes that may be added; what does not fit is left out. None: as many as there are.
+            limit: bytes that may be added; a file that does not fit is not copied. None: as many as there are.
         """
         if self._root is None or not os.path.isdir(self._root):  # noqa: PTH112
             return {}
-        entries, unchanged, firsts = list[TreeEntry](), dict[str, Part](), dict[tuple[int, int], TreeEntry]()
+        entries, stored, firsts = dict[bytes, TreeEntry](), dict[str, Part](), dict[tuple[int, int], TreeEntry]()
         names: dict[bytes, tuple[_Stamp, str]] = {}
         for path, status in sorted(walk_folder(self._root)):
             if any(part.endswith(_UNFINISHED) for part in path.split(b"/")):
                 continue
-            stamp = _stamp(status)
+            stamp, inode = _stamp(status), (status.st_dev, status.st_ino)
             try:
                 entry = describe_entry(self._root, path, status)
                 if entry is not None and entry.kind is EntryKind.FILE:
-                    first = firsts.setdefault((status.st_dev, status.st_ino), entry)
                     part = self._unchanged(path, stamp)
-                    if first is not entry:
+                    if inode in firsts:
+                        first = firsts[inode]
                         entry = entry.model_copy(update={"same_as": first.path, "content": first.content})
                     elif part is not None:
-                        unchanged[part.name] = part
+                        stored[part.name] = part
                         entry = entry.model_copy(update={"content": part.name})
                     elif limit is not None and status.st_size > limit:
-                        log.warning("the notice leaves no time for %s, which stays as it was kept before", entry.path)
-                        continue
+                        raise OSError("the notice leaves no time for it")
                     else:
-                        name = f"{USER_FILE}{step}-{len(names)}"
+                        self._copies += 1
+                        name = f"{USER_FILE}{step}-{self._copies}"
                         self._copy(path, stamp, directory / name)
                         limit = limit - status.st_size if limit is not None else None
                         entry = entry.model_copy(update={"content": name})
-                    firsts[status.st_dev, status.st_ino] = first if entry.same_as else entry
+                    firsts.setdefault(inode, entry)
                     names[path] = (stamp, entry.content)
             except OSError as error:
-                log.warning("%s in the folder checkpoints is not kept: %s", os.fsdecode(path), error)
-                continue
-            entries += [entry] if entry is not None else []
+                entry = self._carry(path, entries.values(), stored)
+                state = "stays as it was published before" if entry is not None else "is not kept"
+                log.warning("%s in the folder checkpoints %s: %s", os.fsdecode(path), state, error)
+            if entry is not None:
+                entries[path] = entry
         if entries:
-            (directory / USER_TREE).write_bytes(FileTree(entries=entries).to_json())
+            (directory / USER_TREE).write_bytes(FileTree(entries=list(entries.values())).to_json())
         self._names = names
-        return unchanged
+        self._pending[step] = entries
+        return stored
+
+    def _carry(self, path: bytes, entries: Iterable[TreeEntry], stored: dict[str, Part]) -> TreeEntry | None:
+        """Return the last published entry of a path, and add its part to `stored`. Return None without one.
+
+        An entry of `entries` with the same content becomes the first of a hard link, because each content is put back
+        once.
+        """
+        entry = self._published.get(path)
+        if entry is None or not entry.content:
+            return entry
+        if entry.content not in self._parts:
+            return None
+        stored[entry.content] = self._parts[entry.content][0]
+        first = next((other.path for other in entries if other.content == entry.content and not other.same_as), "")
+        return entry.model_copy(update={"same_as": first})
 
     def _copy(self, path: bytes, stamp: _Stamp, copy: Path) -> None:
         """Copy a file that nothing writes to meanwhile.
@@ -97,11 +120,14 @@ class UserFiles:
             copy.unlink(missing_ok=True)
             raise
 
-    def published(self, parts: Iterable[Part]) -> None:
-        """Note that a snapshot is durable."""
+    def published(self, step: int, parts: Iterable[Part]) -> None:
+        """Note that the snapshot of a step is durable, with its parts."""
         now = self._clock.monotonic()
         uploaded = {part.name: part for part in parts if part.name.startswith(USER_FILE)}
         self._parts = {name: self._parts.get(name, (part, now)) for name, part in uploaded.items()}
+        self._published = self._pending.get(step, self._published)
+        for earlier in [pending for pending in list(self._pending) if pending < step]:
+            del self._pending[earlier]
 
     def _unchanged(self, path: bytes, stamp: _Stamp) -> Part | None:
         before, name = self._names.get(path, (None, ""))

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part
+from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part, by_failed_loads
 from pydantic import JsonValue
 
 from everspot_store.backend import Guard, Versioned
@@ -319,12 +319,6 @@ class Checkpoints:
     def _check_guard(self) -> None:
         if not self._guard():
             raise Fenced(self._job_id, self.epoch, "its lease has ended")
-
-
-def by_failed_loads(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Return checkpoints in the order in which they are tried: checkpoints without failed loads before the others, and
-    the newest first in each group."""
-    return sorted(checkpoints, key=lambda checkpoint: checkpoint.failed_loads)
 
 
 def _identity(checkpoint: Checkpoint) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part
+from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part, before_loop_end, by_failed_loads
 from everspot_core.jobs.job import JobSubmission
 
 from everspot_store.backend import Versioned
@@ -47,10 +47,10 @@ def copy_to_host(home: Store, host: Store, job: JobSubmission, visit: JobSubmiss
     for reference in job.datasets:
         dataset = home.datasets.find_reference(reference)
         sent += host.datasets.take_over(dataset, home.datasets, region=_region(host))
-    checkpoint = _newest(head, home.data, host.data, visit.job_id, 0)
-    if checkpoint is not None:
-        sent += sum(part.size for part in checkpoint.parts)
-        head_copy = CheckpointHead(job_id=visit.job_id, epoch=0, checkpoints=[checkpoint])
+    resumed = _resumed(head, home.data, host.data, visit.job_id, 0)
+    if resumed is not None:
+        sent += sum(part.size for part in resumed.copy.parts)
+        head_copy = CheckpointHead(job_id=visit.job_id, epoch=0, checkpoints=[resumed.copy])
         host.heads.create(visit.job_id, head_copy)  # if another copier was first, its head is the same
     return sent
 
@@ -65,9 +65,9 @@ class CopiedVisit:
 
 
 def copy_home(home: Store, host: Store, job: JobSubmission, visit: str, epoch: int) -> CopiedVisit:
-    """Copy the results of an ended visit home: its newest checkpoint, outputs, logs, metrics and utilization. They get
-    `epoch`, which the job got when it left. An output that is gone at the host, or exists at home with other bytes, is
-    not copied.
+    """Copy the results of an ended visit home: its newest checkpoint, outputs, logs, metrics and utilization. If a
+    resume loads an older checkpoint, that one is copied, too. They get `epoch`, which the job got when it left. An
+    output that is gone at the host, or exists at home with other bytes, is not copied.
 
     Raises:
         Fenced: if the job has a later owner at home.
@@ -79,10 +79,9 @@ def copy_home(home: Store, host: Store, job: JobSubmission, visit: str, epoch: i
             update={"checkpoints": [c for c in visit_head.value.checkpoints if c.epoch > 0]}
         )
         with suppress(CheckpointCorrupt):  # then the job continues from its checkpoint at home
-            checkpoint = _newest(own, host.data, home.data, job.job_id, epoch)
-            if checkpoint is not None:
-                _publish(home, job, checkpoint, epoch)
-                brought += sum(part.size for part in checkpoint.parts)
+            checkpoints = _newest(own, host.data, home.data, job.job_id, epoch)
+            _publish(home, job, checkpoints, epoch)
+            brought += sum({part.key: part.size for copy in checkpoints for part in copy.parts}.values())
     outputs, described = home.outputs(job.job_id), []
     for output in host.outputs(visit).list():
         try:
@@ -109,20 +108,50 @@ def _region(store: Store) -> str | None:
         return None
 
 
-def _newest(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoch: int) -> Checkpoint | None:
-    """Copy the newest whole checkpoint of a head below a job's prefix in another bucket; None without one."""
+@dataclass(frozen=True, slots=True)
+class _Resumed:
+    """The checkpoint that a resume loads, and its copy in another bucket."""
+
+    original: Checkpoint
+    copy: Checkpoint
+
+
+def _resumed(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoch: int) -> _Resumed | None:
+    """Copy the checkpoint that a resume loads below a job's prefix in another bucket; None without one. The order is
+    that of `Checkpoints.restore` in the trainer.
+
+    Raises:
+        CheckpointCorrupt: if no checkpoint is whole.
+    """
     reasons: list[str] = []
-    for checkpoint in head.checkpoints:
-        place = f"jobs/{job}/checkpoints/{epoch:06d}/{checkpoint.step:012d}"
+    for checkpoint in before_loop_end(by_failed_loads(head.checkpoints)):
         try:
-            parts = [_part(part, source, target, place) for part in checkpoint.parts]
+            return _Resumed(checkpoint, _copy(checkpoint, source, target, job, epoch))
         except (DigestMismatch, FileNotFoundError) as error:
             reasons.append(f"step {checkpoint.step}: {error}")
-        else:
-            return checkpoint.model_copy(update={"epoch": epoch, "parts": parts})
     if reasons:
         raise CheckpointCorrupt(head.job_id, reasons)
     return None
+
+
+def _newest(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoch: int) -> list[Checkpoint]:
+    """Copy the newest whole checkpoint of a head, and the older ones down to the one that a resume loads. Raises as
+    `_resumed`."""
+    resumed = _resumed(head, source, target, job, epoch)
+    copies: list[Checkpoint] = []
+    for checkpoint in head.checkpoints:
+        if resumed is not None and checkpoint is resumed.original:
+            return [*copies, resumed.copy]
+        with suppress(DigestMismatch, FileNotFoundError):
+            copies.append(_copy(checkpoint, source, target, job, epoch))
+    return copies
+
+
+def _copy(checkpoint: Checkpoint, source: Bucket, target: Bucket, job: str, epoch: int) -> Checkpoint:
+    """Copy a checkpoint. Raises as `_carry`."""
+    place = f"jobs/{job}/checkpoints/{epoch:06d}/{checkpoint.step:012d}"
+    parts = [_part(part, source, target, place) for part in checkpoint.parts]
+    return checkpoint.model_copy(update={"epoch": epoch, "parts": parts})
 
 
 def _part(part: Part, source: Bucket, target: Bucket, place: str) -> Part:
@@ -171,18 +200,19 @@ def _carry_segment(source: Bucket, part: Part, target: Bucket, to: str) -> None:
                 raise refused from None
 
 
-def _publish(home: Store, job: JobSubmission, checkpoint: Checkpoint, epoch: int) -> None:
-    """Make a checkpoint the newest at home, under the fence of `epoch`."""
-    keep = job.spec.checkpoint.keep
+def _publish(home: Store, job: JobSubmission, checkpoints: list[Checkpoint], epoch: int) -> None:
+    """Make checkpoints the newest at home, under the fence of `epoch`."""
+    keep = max(job.spec.checkpoint.keep, len(checkpoints))
+    copied = {(checkpoint.epoch, checkpoint.step) for checkpoint in checkpoints}
     for _ in range(_ROUNDS):
         old: Versioned[CheckpointHead] | None = home.heads.get(job.job_id)
         before = old.value.checkpoints if old is not None else []
         if old is not None and old.value.epoch > epoch:
             raise Fenced(job.job_id, epoch, f"epoch {old.value.epoch} has taken over")
-        if before and before[0] == checkpoint:
+        if before[: len(checkpoints)] == checkpoints:
             return
-        earlier = [c for c in before if (c.epoch, c.step) != (checkpoint.epoch, checkpoint.step)]
-        head = CheckpointHead(job_id=job.job_id, epoch=epoch, checkpoints=[checkpoint, *earlier][:keep])
+        earlier = [checkpoint for checkpoint in before if (checkpoint.epoch, checkpoint.step) not in copied]
+        head = CheckpointHead(job_id=job.job_id, epoch=epoch, checkpoints=[*checkpoints, *earlier][:keep])
         done = home.heads.create(job.job_id, head) if old is None else home.heads.replace(job.job_id, old, head)
         if done is not None:
             return

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
-from everspot_core.jobs.checkpoint import CheckpointHead
+from everspot_core.jobs.checkpoint import AFTER_LOOP, CheckpointHead, before_loop_end
 from everspot_core.jobs.job import JobSpec, JobSubmission, Wheel
-from everspot_store import Bucket, ManualClock, Store, StoreDenied, job_transfer
+from everspot_store import Bucket, Checkpoints, ManualClock, Store, StoreDenied, job_transfer
 from everspot_store.backend import Moved, Uploaded, WriteResult
 from everspot_store.testing import MemoryBackend
+from pydantic import JsonValue
 
 
 class AddOnly(MemoryBackend):
@@ -95,3 +96,50 @@ def test_what_another_job_has_brought_is_taken_and_what_may_not_be_added_is_an_e
     closed.closed = True
     with pytest.raises(StoreDenied):
         job_transfer.copy_to_host(home, a_store("closed", clock, closed), job, first, 0)
+
+
+def publish(checkpoints: Checkpoints, path: Path, *versions: tuple[int, dict[str, JsonValue]]) -> None:
+    """Publish one checkpoint for each pair of a step and its info. All have other contents."""
+    for step, info in versions:
+        path.write_text(f"{step} {info}")
+        checkpoints.publish(step, {"model": path}, info, again=True)
+
+
+def versions(store: Store, job: str) -> list[tuple[int, bool, int]]:
+    """The steps of a job's checkpoints, whether code after the loop has changed each, and its failed loads."""
+    head = store.checkpoints(job).head()
+    assert head is not None
+    return [(c.step, AFTER_LOOP in c.info, c.failed_loads) for c in head.checkpoints]
+
+
+def test_a_visit_begins_with_the_checkpoint_that_a_resume_at_home_would_load(tmp_path: Path) -> None:
+    clock = ManualClock()
+    home, host = (a_store(name, clock, MemoryBackend()) for name in ("home", "host"))
+    job = a_job(home, tmp_path)
+    owner = home.checkpoints("j", 1)
+    publish(owner, tmp_path / "model", (100, {}), (100, {AFTER_LOOP: True}))
+    job_transfer.copy_to_host(home, host, job, job.model_copy(update={"job_id": "visit-1"}), 1)
+    assert versions(host, "visit-1") == [(100, False, 0)]
+    publish(owner, tmp_path / "model", (200, {}))
+    owner.note_failed_load(200, 1)
+    job_transfer.copy_to_host(home, host, job, job.model_copy(update={"job_id": "visit-2"}), 1)
+    assert versions(host, "visit-2") == [(100, True, 0)]
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_visit_brings_its_newest_checkpoint_home_and_the_one_that_a_resume_loads(keep: int, tmp_path: Path) -> None:
+    clock = ManualClock()
+    home, host = (a_store(name, clock, MemoryBackend()) for name in ("home", "host"))
+    job = a_job(home, tmp_path)
+    policy = job.spec.checkpoint.model_copy(update={"keep": keep})
+    job = job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": policy})})
+    owner = host.checkpoints("visit", 1)
+    publish(owner, tmp_path / "model", (100, {}), (100, {AFTER_LOOP: True}))
+    job_transfer.copy_home(home, host, job, "visit", 3)
+    assert versions(home, "j") == [(100, True, 0), (100, False, 0)]
+    publish(owner, tmp_path / "model", (200, {}))
+    owner.note_failed_load(200, 1)
+    job_transfer.copy_home(home, host, job, "visit", 4)
+    assert versions(home, "j")[:2] == [(200, False, 1), (100, True, 0)]
+    restored = home.checkpoints("j", 5).restore(tmp_path / "restored", order=before_loop_end)
+    assert restored is not None and restored.step == 100

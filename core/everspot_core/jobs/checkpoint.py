@@ -6,9 +6,14 @@ segments, which are uploaded and read in parallel. A segment whose bytes have no
 not uploaded again.
 """
 
+from collections.abc import Sequence
+
 from pydantic import Field, JsonValue
 
 from everspot_core.documents import Document, Stored, Utc
+
+AFTER_LOOP = "after_loop"
+"""The key in a checkpoint's `info` for a state that code after the loop has changed already."""
 
 
 class Part(Stored):
@@ -52,3 +57,18 @@ class CheckpointHead(Document):
     incarnation: int = 0
     checkpoints: list[Checkpoint] = Field(default_factory=list)
     emptied: bool = Field(default=False, description="There were checkpoints, which were removed after the job's end.")
+
+
+def by_failed_loads(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return checkpoints in the order in which they are tried: checkpoints without failed loads before the others, and
+    the newest first in each group."""
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.failed_loads)
+
+
+def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return the checkpoints in the order in which a resume tries them. Of two checkpoints of one step, the one that
+    code after the loop has changed comes last, because that code runs again."""
+    ordered = list(checkpoints)
+    if len(ordered) > 1 and ordered[0].step == ordered[1].step and ordered[0].info.get(AFTER_LOOP) is True:
+        ordered[:2] = ordered[1], ordered[0]
+    return ordered

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.jobs.checkpoint import Checkpoint, Part
+from everspot_core.jobs.checkpoint import Checkpoint, Part, by_failed_loads
 from everspot_core.jobs.records import EventKind
 from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, StoreError
-from everspot_store.checkpoints import FRESH, by_failed_loads
+from everspot_store.checkpoints import FRESH
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path, put_back, unescape_path
 
 from everspot_train.agent.artifacts.assess import REST, Assessment, Assessor, ProgramEnd

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from everspot_core.jobs.checkpoint import Checkpoint
+from everspot_core.jobs.checkpoint import AFTER_LOOP, Checkpoint
 from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.job import Precision
 from everspot_core.jobs.records import EventKind
@@ -35,7 +35,7 @@ from everspot_train.trainer.precision import mixed
 from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.state import TrainState
 from everspot_train.trainer.step_window import StepWindow
-from everspot_train.writer.protocol import AFTER_LOOP, StreamFile
+from everspot_train.writer.protocol import StreamFile
 
 log = logging.getLogger("everspot.trainer")
 

@@ -10,8 +10,6 @@ from pydantic import Field, JsonValue, TypeAdapter
 
 ALIVE_EVERY = timedelta(seconds=5)
 """Real time between two heartbeats of the writer."""
-AFTER_LOOP = "after_loop"
-"""The key in a checkpoint's `info` for a state that code after the loop has changed already."""
 
 
 class StreamFile(Stored):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.jobs.checkpoint import Checkpoint
+from everspot_core.jobs.checkpoint import before_loop_end
 from everspot_store import (
     Checkpoints,
     Fenced,
@@ -25,7 +25,6 @@ from everspot_store import (
 
 from everspot_train.rundir import USER_FILE
 from everspot_train.writer.protocol import (
-    AFTER_LOOP,
     AnyAnswer,
     FailedAnswer,
     MakeWayRequest,
@@ -208,15 +207,6 @@ class WriterService:
             if now_copied < 0 or self._clock.monotonic() - since > _COPY_TIMEOUT:
                 raise TransferCancelled("the trainer did not complete it")
             self._clock.sleep(pause)
-
-
-def before_loop_end(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Return the checkpoints in the order in which a resume tries them. Of two checkpoints of one step, the one that
-    code after the loop has changed comes last, because that code runs again."""
-    ordered = list(checkpoints)
-    if len(ordered) > 1 and ordered[0].step == ordered[1].step and ordered[0].info.get(AFTER_LOOP) is True:
-        ordered[:2] = ordered[1], ordered[0]
-    return ordered
 
 
 def _folder_with_room(folders: Sequence[Path], size: int) -> Path:

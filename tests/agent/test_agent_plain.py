@@ -224,7 +224,8 @@ def test_under_torchrun_a_program_has_as_long_to_save_as_its_agent_leaves_it(tmp
 def test_a_fault_of_the_machine_moves_the_job_and_spends_none_of_its_retries(
     cluster: Cluster, mode: str, gpu_message: str
 ) -> None:
-    submit(cluster, "job-1", mode, {"PLAIN_SAYS": gpu_message}, retries={"errors": 0})
+    resources = {"gpus": 1} if gpu_message else {}
+    submit(cluster, "job-1", mode, {"PLAIN_SAYS": gpu_message}, retries={"errors": 0}, resources=resources)
     cluster.assign("job-1", "i-1")
     cluster.start_agent("i-1")
 

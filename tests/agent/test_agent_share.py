@@ -94,14 +94,23 @@ def test_torchrun_waits_as_long_as_the_agent_does() -> None:
         ("RuntimeError: CUDA error: device-side assert triggered", None),
         ("RuntimeError: CUDA error: an illegal memory access was encountered", None),
         ("torch.OutOfMemoryError: CUDA out of memory", None),
-        ("ValueError: the taxid is wrong", None),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", FaultKind.GPUS),
+        ("Xid (PCI:0000:3b:00): 63", FaultKind.GPUS),
+        ("KeyError: 'xid'", None),
+        ("failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", None),
     ],
 )
 def test_a_fault_of_the_machine_is_told_from_one_of_the_program(message: str, fault: FaultKind | None) -> None:
-    ending = judge_ending(None, 1, None, Failure(message=message))
+    ending = judge_ending(None, 1, None, Failure(message=message, gpus=1))
     assert ending.fault is fault
     assert ending.reason is (Reason.MACHINE if fault else Reason.ERROR)
     assert ending.unstarted is (fault is not None)
+
+
+def test_the_output_of_a_job_without_gpus_shows_no_failed_gpu() -> None:
+    failure = Failure(message="RuntimeError: CUDA error: uncorrectable ECC error encountered")
+    ending = judge_ending(None, 1, None, failure)
+    assert (ending.reason, ending.fault) == (Reason.ERROR, None)
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,12 @@ _LONGEST = 1 << 20  # bytes of an error file, which a program may have filled
 
 _DISK = re.compile(r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]")
 # Errors of the device, in the words of the CUDA runtime (CUDA Runtime API, cudaError_t) and of the driver's tools.
-# Illegal addresses, asserts, launch failures and too little memory are not among them, because programs cause these.
+# Illegal addresses, asserts, launch failures, too little memory and an invisible device (CUDA_VISIBLE_DEVICES="") are
+# not among them, because programs cause these. An Xid counts only as the driver writes it into the kernel's log.
 _GPU = re.compile(
     r"uncorrectable (ECC|NVLink) error|hardware stack error|CUDA-capable device\(s\) is/are busy or unavailable"
-    r"|no CUDA-capable device is detected|system not yet initialized|GPU is lost|has fallen off the bus"
-    r"|Unable to determine the device handle|CUDA driver initialization failed|\bXid\b",
+    r"|system not yet initialized|GPU is lost|has fallen off the bus"
+    r"|Unable to determine the device handle|CUDA driver initialization failed|NVRM: Xid|\bXid \(PCI",
     re.IGNORECASE,
 )
 _BY_EXCEPTION = {
@@ -48,7 +49,7 @@ class Failure:
 
     `exit_code`: of the program, negative for a signal; None if only the exit code of the first process is known.
     `message`: the exception in one line. `tail`: the end of the output. `limit_hit`: the memory limit in GiB at which
-    it was killed.
+    it was killed. `gpus`: the number of the job's GPUs. Without GPUs, no output shows a failed GPU.
     """
 
     exit_code: int | None = None
@@ -57,13 +58,14 @@ class Failure:
     tail: str = ""
     disk_full: bool = False
     limit_hit: float | None = None
+    gpus: int = 0
 
     def fault(self) -> FaultKind | None:
         """Return the part of the machine that failed, or None."""
         output = "\n".join((self.message, self.traceback, self.tail))
         if self.disk_full or _DISK.search(output):
             return FaultKind.DISK
-        return FaultKind.GPUS if _GPU.search(output) else None
+        return FaultKind.GPUS if self.gpus and _GPU.search(output) else None
 
     def trouble(self, message: str) -> tuple[Reason, str] | None:
         """Return the reason and a sentence if the machine or the store caused the failure; otherwise None. `message`:

@@ -256,7 +256,8 @@ class JobSession:
             folder = self.run_dir.path
             sound = self.exit_code() == 0 and self._crash_noted
             failure = Failure() if sound else read_failure(folder, self._tail(), disk_full=is_full(folder))
-            self._failure = replace(failure, limit_hit=self.process.limit_hit() if self.process is not None else None)
+            limit_hit = self.process.limit_hit() if self.process is not None else None
+            self._failure = replace(failure, limit_hit=limit_hit, gpus=self.submission.spec.resources.gpus)
         return self._failure
 
     def alive_at(self) -> timedelta | None:

@@ -7,7 +7,9 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
 from everspot_store.errors import UnsafeArchive
 
@@ -27,7 +29,8 @@ def pack(folder: Path, archive: Path, ignored: Ignored | None = None) -> str:
 
     Raises:
         NotADirectoryError: if `folder` is not a folder.
-        UnsafeArchive: if a link leads to a folder or out of the packed one, or an entry is neither a file nor a folder.
+        UnsafeArchive: if a link leads to a folder or out of the packed one, an entry is neither a file nor a folder, or
+            a folder cannot be listed.
     """
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is not a folder")
@@ -73,9 +76,15 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def refuse_unlisted(root: Path, error: OSError) -> NoReturn:
+    """Raise an error that names the folder which cannot be listed. `os.walk` would leave it out."""
+    folder = Path(error.filename).relative_to(root)
+    raise UnsafeArchive(f"folder {folder} of {root} cannot be listed: {error.strerror}; allow it, or remove the folder")
+
+
 def _files(root: Path, ignored: Ignored) -> list[Path]:
     paths: list[Path] = []
-    for parent, folders, names in os.walk(root):
+    for parent, folders, names in os.walk(root, onerror=partial(refuse_unlisted, root)):
         here = Path(parent).relative_to(root)
         folders[:] = sorted(n for n in folders if not (_left_out(n) or ignored(f"{(here / n).as_posix()}/")))
         names = [name for name in names if not (_left_out(name) or ignored((here / name).as_posix()))]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from everspot_core.clock import Clock
@@ -23,7 +24,7 @@ from everspot_core.federation.data_locality import Inputs, measure_files
 from pydantic import Field
 
 from everspot_store.bucket import Bucket
-from everspot_store.code import hash_file
+from everspot_store.code import hash_file, refuse_unlisted
 from everspot_store.errors import DatasetMissing, DigestMismatch, KeyTaken, StoreDenied, StoreUnavailable, UnsafeArchive
 from everspot_store.file_tree import escape_path, unescape_path
 from everspot_store.gc_announcements import VOID, GcAnnouncements
@@ -120,7 +121,8 @@ class Datasets:
         Raises:
             ValueError: if the name is wrong: lower-case letters, digits, `.`, `_` and `-`, at most 63.
             NotADirectoryError: if `folder` is no folder, or has no file.
-            UnsafeArchive: if a link leads to a folder or out of the folder, or an entry is neither file nor folder.
+            UnsafeArchive: if a link leads to a folder or out of the folder, an entry is neither file nor folder, or a
+                folder cannot be listed.
             DigestMismatch: if a file changed while it was read.
             StoreUnavailable: also if files disappear as fast as they are sent.
         """
@@ -343,7 +345,7 @@ def _digest(files: list[DatasetFile]) -> str:
 
 
 def _walk_files(root: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(root):
+    for parent, folders, names in os.walk(root, onerror=partial(refuse_unlisted, root)):
         for path in (Path(parent, name) for name in (*folders, *names)):
             inside = path.relative_to(root)
             if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(root)):

@@ -1,5 +1,6 @@
 """Packing and unpacking the user's code."""
 
+import errno
 import gzip
 import io
 import os
@@ -7,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from everspot_store import UnsafeArchive
+from everspot_store import Store, UnsafeArchive
 from everspot_store.code import pack, unpack
 
 
@@ -88,3 +89,22 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.tgz").write_bytes(data)
     with pytest.raises(UnsafeArchive):
         unpack(tmp_path / "x.tgz", tmp_path / "out")
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(
+    tmp_path: Path, folder_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may list every folder, so the refusal is made here."""
+    folder, list_folder = fill(tmp_path / "code"), os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("/b"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    for attempt in (lambda: pack(folder, tmp_path / "x.tar.gz"), lambda: folder_store.datasets.put("code", folder)):
+        with pytest.raises(UnsafeArchive, match=r"^folder b of .*/code cannot be listed: Permission denied"):
+            attempt()
+    assert folder_store.datasets.versions() == []
+    pack(folder, tmp_path / "y.tar.gz", lambda path: path == "b/")

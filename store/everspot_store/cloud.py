@@ -33,6 +33,8 @@ Piece = TypeVar("Piece", bytes, memoryview)
 REQUEST_TIMEOUT = timedelta(seconds=10)  # documents are small; a lease must learn quickly that it cannot renew
 TRANSFER_TIMEOUT = timedelta(minutes=2)  # of one part or one range, not of the whole file
 CONNECT_TIMEOUT = timedelta(seconds=5)
+_LARGE_DOCUMENT = 4 * 1024 * 1024
+"""Larger documents, such as the list of a dataset's files, take longer than `REQUEST_TIMEOUT` on a slow line."""
 _PIECE = 16 * 1024 * 1024
 _PIECES_IN_FLIGHT = 6
 _MOST_PIECES = 10_000
@@ -120,7 +122,13 @@ class Parts:
 
 
 class CloudBackend:
-    """Raw access to one cloud bucket. `small` is for documents and never retries, `large` is for files."""
+    """Raw access to one cloud bucket.
+
+    Args:
+        url: of the bucket.
+        small: the client for documents; it never retries.
+        large: the client for files and large documents.
+    """
 
     def __init__(self, url: str, small: S3Store | GCSStore, large: S3Store | GCSStore) -> None:
         self._url = url
@@ -135,7 +143,17 @@ class CloudBackend:
             except (FileNotFoundError, PermissionDeniedError) as error:
                 self._absent(key, error)
                 return None
+            if answer.meta["size"] > _LARGE_DOCUMENT:
+                del answer  # this closes its connection
+                return self._get_large(key)
             return Versioned(bytes(answer.bytes()), _version(answer.meta))
+
+    def _get_large(self, key: str) -> Versioned[bytes] | None:
+        try:
+            answer = obstore.get(self._large, key)
+        except FileNotFoundError:  # it existed a moment ago
+            return None
+        return Versioned(bytes(answer.bytes()), _version(answer.meta))
 
     def list(self, prefix: str) -> list[Entry]:
         """See `Backend`."""
@@ -151,7 +169,7 @@ class CloudBackend:
     def put(self, key: str, data: bytes) -> Version:
         """See `Backend`."""
         with self._errors(key):
-            return _version(obstore.put(self._small, key, data, use_multipart=False))
+            return _version(obstore.put(self._client_for(data), key, data, use_multipart=False))
 
     def create(self, key: str, data: bytes) -> WriteResult:
         """See `Backend`."""
@@ -277,7 +295,7 @@ class CloudBackend:
     def _conditional(self, key: str, data: bytes, mode: Any, store: S3Store | GCSStore | None = None) -> WriteResult:
         try:
             with self._errors(key):
-                answer = obstore.put(store or self._small, key, data, mode=mode)
+                answer = obstore.put(store or self._client_for(data), key, data, mode=mode)
                 return WriteResult(WriteOutcome.DONE, _version(answer))
         except Refused as refused:
             return WriteResult(refused.outcome)
@@ -285,6 +303,11 @@ class CloudBackend:
             return WriteResult(WriteOutcome.BUSY)
         except StoreUnavailable:
             return WriteResult(WriteOutcome.UNKNOWN)
+
+    def _client_for(self, data: bytes) -> S3Store | GCSStore:
+        """Return the client that writes a document. `large` may repeat a conditional write and then report `LOST` after
+        its own success, so the caller of a write compares the content."""
+        return self._large if len(data) > _LARGE_DOCUMENT else self._small
 
     def _absent(self, key: str, error: Exception) -> None:
         """Handle an answer that may mean a missing key. Returns if the key is missing.

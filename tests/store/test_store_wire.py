@@ -97,6 +97,25 @@ def test_a_document_is_written_once_through_every_disturbance(
     assert wire.spent
 
 
+def test_a_large_document_has_the_time_of_a_file_and_its_creation_stays_conditional(
+    bucket: Bucket, wire: Any, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document, other = b"1" * (5 << 20), b"2" * (5 << 20)
+    with monkeypatch.context() as patch:
+        patch.setattr("everspot_store.cloud.REQUEST_TIMEOUT", timedelta(milliseconds=300))
+        patient = Bucket.open(f"{bucket.url}?region=us-east-1", clock=clock)
+    wire.on("PUT", "/list", "late", times=2)
+    assert patient.create("list", document).outcome is WriteOutcome.DONE
+    assert patient.create("list", other).outcome is WriteOutcome.LOST
+    assert wire.spent
+    wire.on("GET", "/list", "stall")
+    stored = bucket.get("list")
+    assert stored is not None and stored.value == document
+    assert bucket.replace("list", other, Version('"another"')).outcome is WriteOutcome.LOST
+    assert bucket.replace("list", other, stored.version).outcome is WriteOutcome.DONE
+    assert wire.spent and clock.slept == []
+
+
 def test_a_submission_is_created_through_every_disturbance(
     aws: str, wire: Any, clock: ManualClock, submission: Callable[..., JobSubmission]
 ) -> None:

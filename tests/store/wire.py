@@ -1,6 +1,7 @@
 """A scripted proxy for real S3 requests that injects faults of a network and of a busy S3."""
 
 import http.client
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -13,7 +14,8 @@ class Wire(Loopback):
     """Passes requests on to `target` unless a line of the script says otherwise. Each line strikes once.
 
     A line is (method, part of the path, what): an HTTP status with its S3 code; "cut" (passed on, answer never sent),
-    or "drop" (not passed on, connection closed).
+    "drop" (not passed on, connection closed), "late" (answered after a second), or "stall" (the answer stops in its
+    middle until the client closes the connection).
     """
 
     def __init__(self, target: str) -> None:
@@ -64,6 +66,17 @@ class Wire(Loopback):
         connection.close()
         if disturbance == "cut":
             request.close_connection = True
+            return
+        if disturbance == "late":
+            time.sleep(1)
+        if disturbance == "stall":
+            request.close_connection = True
+            request.send_response(answer.status)
+            for name, value in headers.items():
+                request.send_header(name, value)
+            request.end_headers()
+            request.wfile.write(data[: len(data) // 2])
+            request.rfile.read(1)  # returns once the client has closed the connection
             return
         self._answer(request, answer.status, headers, data)
 

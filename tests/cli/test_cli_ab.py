@@ -308,7 +308,12 @@ def test_a_program_gets_its_seed_and_variables_of_the_command_line_by_the_enviro
         raise KeyboardInterrupt
 
     bench.world.clock.on_sleep = stop
-    assert bench.ab("--first-seed", "5", "--env", "EPOCHS=0.5", metric="anything").code == 130
+    options = ("--first-seed", "5", "--env", "EPOCHS=0.5")
+    unclear = bench.ab(*options, metric="anything")
+    assert unclear.code == 2 and "--direction: the name anything does not say whether lower or" in unclear.err
+    assert bench.ab(*options, "--direction", "minimize", metric="anything").code == 130
+    assert bench.ab(*options, metric="anything").code == 130, "the comparison keeps its direction"
+    assert bench.world.store.studies.get_comparison("mine-ab").spec.direction.value == "minimize"
     specs = {job: bench.world.store.jobs.get(job).value.spec for job in bench.world.store.jobs.names()}
     assert {job: spec.env["SEED"] for job, spec in specs.items() if "bf16" in job} == {
         f"mine-ab-bf16-s{n:02d}": str(5 + n) for n in range(3)

@@ -183,4 +183,7 @@ def test_runs_of_a_series_are_judged_by_another_metric_of_which_less_may_be_bett
     first, second = pipelines(jobs, outcomes, "val_loss")
     assert (first.value, second.gain, second.point, second.usd_per_point) == (2.5, 1.5, 1.0, 2)
     assert second.ended_at is None
+    for name, gain in (("mse", 1.5), ("error_free_rate", -1.5), ("score", None)):
+        renamed = {job: replace(outcomes[job], metrics={name: value}) for job, value in (("n-1", 2.5), ("n-2", 1.0))}
+        assert pipelines(jobs, renamed, name)[1].gain == gain
     assert [run.gain for run in pipelines(jobs, outcomes)] == [None, None]

@@ -165,6 +165,9 @@ def test_the_values_are_read_from_the_stored_stream() -> None:
     [
         ("val_loss", StopMode.MIN), ("eval/loss", StopMode.MIN), ("Perplexity", StopMode.MIN), ("wer", StopMode.MIN),
         ("test_accuracy", StopMode.MAX), ("val.f1", StopMode.MAX), ("AUC", StopMode.MAX),
+        ("val.mae", StopMode.MIN), ("eval/rmse", StopMode.MIN), ("nll", StopMode.MIN), ("bits_per_byte", StopMode.MIN),
+        ("word_error_rate", StopMode.MIN), ("error_free_rate", StopMode.MAX), ("precision@5", StopMode.MAX),
+        ("@5", None), ("5", None), ("rate", None), ("neg_error_rate", None), ("free_error", StopMode.MIN),
         ("neg_log_loss", None), ("loss_scale", None), ("accuracy_gap", None), ("score", None), ("lossy", None),
     ],
 )  # fmt: skip

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from everspot_core.capacity.catalogue import InstanceType, builtin
 from everspot_core.experiments.arm_results import ArmVerdict, Interval, compare_arms, interval, judge, seeds_needed
-from everspot_core.experiments.precision_comparison import ComparisonSpec, Tolerance, default_direction
-from everspot_core.experiments.sweep import Direction
+from everspot_core.experiments.precision_comparison import ComparisonSpec, Tolerance
+from everspot_core.experiments.sweep import Direction, infer_direction
 from everspot_core.jobs.job_parts import Precision, Resources
 from everspot_core.jobs.smaller_types import Footprint, SmallerType, smaller_types
 from hypothesis import assume, given
@@ -170,10 +170,14 @@ def test_no_other_tolerance_is_read(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("metric", "direction"),
-    [("test_accuracy", Direction.MAXIMIZE), ("test_loss", Direction.MINIMIZE), ("Perplexity", Direction.MINIMIZE)],
-)
-def test_less_of_a_loss_is_better(metric: str, direction: Direction) -> None:
-    assert default_direction(metric) is direction
+    [
+        ("test_accuracy", Direction.MAXIMIZE), ("error_free_rate", Direction.MAXIMIZE),
+        ("test_loss", Direction.MINIMIZE), ("Perplexity", Direction.MINIMIZE), ("val-mse", Direction.MINIMIZE),
+        ("bits_per_byte", Direction.MINIMIZE), ("score", None),
+    ],
+)  # fmt: skip
+def test_less_of_a_loss_is_better(metric: str, direction: Direction | None) -> None:
+    assert infer_direction(metric) is direction
 
 
 @pytest.mark.parametrize("precisions", [["fp32"], ["fp32", "fp32"], ["fp32", "auto"], ["fp32", "fp8"]])

@@ -56,6 +56,9 @@ def test_the_cost_is_compared_where_the_work_is_the_same(
         ("val_loss", 0.9, 0.95, RunOutcome.WORSE, "val_loss 0.95 instead of 0.9"),
         ("val_loss", 0.9, 0.85, RunOutcome.BETTER, "val_loss 0.85"),
         ("val_loss", 0.9, float("nan"), RunOutcome.UNKNOWN, "val_loss is not reported by b"),
+        ("mse", 0.9, 0.95, RunOutcome.WORSE, "mse 0.95 instead of 0.9"),
+        ("error_free_rate", 0.9, 0.95, RunOutcome.BETTER, "error_free_rate 0.95"),
+        ("score", 0.9, 0.95, RunOutcome.UNKNOWN, "score 0.95 instead of 0.9: the name score does not say whether"),
         (None, 0.9, 0.9, RunOutcome.UNKNOWN, "no metric is reported by both runs"),
     ],
 )
@@ -71,6 +74,8 @@ def test_a_metric_held_within_the_tolerance(
     ("before", "now", "metric"),
     [
         ({"accuracy": 1, "val_loss": 1}, {"accuracy": 1, "val_loss": 1}, "accuracy"),
+        ({"apples": 1, "wer": 1, "f1": 1}, {"apples": 1, "wer": 1, "f1": 1}, "wer"),
+        ({"apples": 1, "f1": 1}, {"apples": 1, "f1": 1}, "f1"),
         ({"train_loss": 1, "val_loss": 1, "f1": 1}, {"train_loss": 1, "val_loss": 1, "f1": 1}, "val_loss"),
         ({"f1": 1, "bleu": 1}, {"f1": 1}, "f1"),
         ({"accuracy": float("inf")}, {"accuracy": 1}, None),

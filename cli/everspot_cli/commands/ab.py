@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
-from everspot_core.experiments.precision_comparison import MOST_SEEDS, ComparisonSpec, default_direction
-from everspot_core.experiments.sweep import Direction
+from everspot_core.experiments.precision_comparison import MOST_SEEDS, ComparisonSpec
+from everspot_core.experiments.sweep import Direction, infer_direction
 from everspot_core.jobs.recipes import find_metrics
 from everspot_core.validation.model_errors import translate_errors
 from everspot_core.validation.problems import Problem, near, shown
@@ -76,7 +76,7 @@ def ab(
     ] = None,
     direction: Annotated[
         Direction | None,
-        typer.Option("--direction", help="Default: minimize a loss, an error or a perplexity, else maximize."),
+        typer.Option("--direction", help="Default: by the metric's name, such as loss or accuracy."),
     ] = None,
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="The comparison's name. Default: the job's, with -ab.")
@@ -107,7 +107,9 @@ def ab(
     if show and try_type is not None:
         raise CliError("--try runs a job, and --show only shows: give one of them", Exit.USAGE)
     overrides = Overrides.read(None, set or (), env or ())
-    spec = _read_spec(file, overrides, precision, metric, tolerance, seeds, first_seed, seed_field, direction, name)
+    spec = _read_spec(
+        session, file, overrides, precision, metric, tolerance, seeds, first_seed, seed_field, direction, name
+    )
     run = ComparisonRun(session, spec, file, overrides)
     if show:
         if session.store.studies.get_comparison(spec.name) is None:
@@ -129,6 +131,7 @@ def ab(
 
 
 def _read_spec(
+    session: Session,
     file: Path,
     overrides: Overrides,
     precision: str,
@@ -146,6 +149,7 @@ def _read_spec(
         CliError: naming every wrong option, or if the file is no valid job.
     """
     job = read_spec(file, overrides)
+    inferred = direction or infer_direction(metric)
     fields: dict[str, Any] = {
         "name": name or f"{job.name[:36].rstrip('-')}-ab",
         "precisions": [text.strip().lower() for text in precision.split(",")],
@@ -153,7 +157,7 @@ def _read_spec(
         "first_seed": first_seed,
         "seed_field": seed_field or ("parameters.seed" if job.recipe is not None else "env.SEED"),
         "metric": metric,
-        "direction": direction or default_direction(metric),
+        "direction": inferred or Direction.MAXIMIZE,
         "tolerance": tolerance,
     }
     problems: list[Problem] = []
@@ -164,6 +168,13 @@ def _read_spec(
         problems = [
             Problem(_option(problem.path), problem.reason) for problem in translate_errors(error, ComparisonSpec)
         ]
+    if inferred is None and spec is not None:
+        begun = session.store.studies.get_comparison(spec.name)
+        if begun is not None and begun.spec.metric == metric:  # an earlier release did not need the option
+            spec = spec.model_copy(update={"direction": begun.spec.direction})
+        else:
+            words = f"the name {metric} does not say whether lower or higher is better: give minimize or maximize"
+            problems.append(Problem("--direction", words))
     reported = find_metrics(job.recipe) if job.recipe is not None else None
     if reported is not None and metric not in reported:
         allowed = ", ".join(sorted(reported))

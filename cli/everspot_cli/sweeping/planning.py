@@ -16,12 +16,11 @@ import yaml
 from everspot_core.costs.attempts import attempts
 from everspot_core.counting import counted
 from everspot_core.experiments.fidelity import Fidelity
-from everspot_core.experiments.sweep import Direction, SweepSpec
+from everspot_core.experiments.sweep import Direction, SweepSpec, infer_direction
 from everspot_core.experiments.sweep_plan import PARALLEL, RESERVE, SweepPlan, find_fidelity, is_same_size, plan_sweep
 from everspot_core.experiments.trial_length import measured_starts, median_length, time_run
 from everspot_core.jobs.candidates import Candidate
 from everspot_core.jobs.changeover import Changeover
-from everspot_core.jobs.early_stop import StopMode, infer_mode
 from everspot_core.jobs.job import JobSpec
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.recipes import RECIPES
@@ -64,14 +63,14 @@ def find_direction(metric: str, direction: Direction | None) -> Direction:
     """
     if direction is not None:
         return direction
-    mode = infer_mode(metric)
-    if mode is None:
+    inferred = infer_direction(metric)
+    if inferred is None:
         raise CliError(
             f"the name {metric} does not say whether lower or higher is better",
             Exit.USAGE,
             hint="add --direction minimize or --direction maximize",
         )
-    return Direction.MINIMIZE if mode is StopMode.MIN else Direction.MAXIMIZE
+    return inferred
 
 
 def measure_run(

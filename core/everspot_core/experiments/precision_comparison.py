@@ -17,7 +17,6 @@ from everspot_core.validation.problems import shown
 AB_TAG = "Comparison"
 """The tag of a job whose value is the name of its comparison."""
 MOST_SEEDS = 100
-_SMALLER_IS_BETTER = ("loss", "error", "perplexity", "bits_per_byte", "nll")
 
 
 class Tolerance(Frozen):
@@ -52,12 +51,6 @@ class Tolerance(Frozen):
 
 def _parse_tolerance(value: Any) -> Any:
     return Tolerance.parse(value) if isinstance(value, str) else value
-
-
-def default_direction(metric: str) -> Direction:
-    """Return whether more of a metric is better, by its name: less of a loss, an error or a perplexity is."""
-    smaller = any(part in metric.lower() for part in _SMALLER_IS_BETTER)
-    return Direction.MINIMIZE if smaller else Direction.MAXIMIZE
 
 
 class ComparisonSpec(Frozen):

@@ -14,7 +14,7 @@ from everspot_core.counting import counted
 from everspot_core.documents import Document, Frozen, Utc
 from everspot_core.experiments.fidelity import Fidelity as Fidelity
 from everspot_core.experiments.values import Value as Value
-from everspot_core.jobs.early_stop import Delta, MinDelta
+from everspot_core.jobs.early_stop import Delta, MinDelta, StopMode, infer_mode
 from everspot_core.jobs.records import JobState
 from everspot_core.validation.field_types import Flag, Line, Name, Number, Whole
 from everspot_core.validation.problems import BadInputs, Problem, shown
@@ -47,6 +47,14 @@ class Direction(StrEnum):
 
     MAXIMIZE = "maximize"
     MINIMIZE = "minimize"
+
+
+def infer_direction(metric: str) -> Direction | None:
+    """Infer from a metric's name whether greater values are better; None if the name does not show it."""
+    mode = infer_mode(metric)
+    if mode is None:
+        return None
+    return Direction.MINIMIZE if mode is StopMode.MIN else Direction.MAXIMIZE
 
 
 class Pruning(StrEnum):

@@ -14,12 +14,12 @@ from fractions import Fraction
 from math import isfinite, nan
 
 from everspot_core.costs.prices import exact, total
+from everspot_core.jobs.early_stop import StopMode, infer_mode
 from everspot_core.jobs.job import JobSubmission
 
 STAGE = "Stage"
 ACCURACY = ("accuracy", "test_accuracy", "eval_accuracy", "val_accuracy")
 """The metrics that are an accuracy, from 0 to 1."""
-_LESS_IS_BETTER = ("loss", "error", "perplexity")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,8 @@ class PipelineRun:
         ended_at: None while a job of the run has not ended.
         metric: the metric of the last stage's jobs that succeeded; None if no job reports one.
         value: the mean of that metric.
-        gain: by how much it is better than in the run before; None without such a run.
+        gain: by how much it is better than in the run before; None without such a run, and if the metric's
+            name does not say whether lower or higher is better.
         usd_per_point: the run's cost for each point gained (`point`: 0.01 of an accuracy, else 1); None where nothing
             was gained, or a cost is unknown.
     """
@@ -107,11 +108,6 @@ def pipelines(
             judged_runs.append(judged)
             before = judged if judged.value is not None else before
     return sorted(judged_runs, key=lambda run: (run.name, run.submitted_at))
-
-
-def less_is_better(metric: str) -> bool:
-    """Return whether a metric of this name improves by becoming smaller."""
-    return any(name_part in metric.lower() for name_part in _LESS_IS_BETTER)
 
 
 def _chained(submissions: Mapping[str, JobSubmission]) -> Iterable[list[JobSubmission]]:
@@ -178,8 +174,11 @@ def _measured(last: list[JobOutcome], metric: str | None) -> tuple[str | None, f
 def _judged(run: PipelineRun, before: PipelineRun | None) -> PipelineRun:
     if before is None or run.metric is None or run.value is None or before.value is None or before.metric != run.metric:
         return run
+    mode = infer_mode(run.metric)
+    if mode is None:
+        return run
     gain = exact(run.value) - exact(before.value)
-    gain = -gain if less_is_better(run.metric) else gain
+    gain = -gain if mode is StopMode.MIN else gain
     point = Fraction(1, 100) if "accuracy" in run.metric else Fraction(1)
     each = run.cost / (gain / point) if gain > 0 and run.is_exact else None
     return replace(run, gain=float(gain), point=float(point), usd_per_point=each)

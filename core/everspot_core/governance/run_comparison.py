@@ -12,7 +12,8 @@ from fractions import Fraction
 from math import isfinite
 from typing import Any
 
-from everspot_core.governance.pipelines import ACCURACY, less_is_better
+from everspot_core.governance.pipelines import ACCURACY
+from everspot_core.jobs.early_stop import StopMode, infer_mode
 from everspot_core.jobs.job import JobSubmission
 
 NOISE = 0.02
@@ -88,12 +89,17 @@ def compare_runs(earlier: ComparedRun, later: ComparedRun, metric: str | None, t
 
 def common_metric(earlier: ComparedRun, later: ComparedRun) -> str | None:
     """Return the accuracy if both runs report it, else the first metric that both have, or None. A loss, error or
-    perplexity comes first; among several, one that was not measured in training."""
+    perplexity comes first, and one whose name does not say which values are better last; among several, one that was
+    not measured in training."""
     common = sorted(set(_finite(earlier.metrics)) & set(_finite(later.metrics)))
     accuracy = next((name for name in ACCURACY if name in common), None)
     if accuracy is not None or not common:
         return accuracy
-    return min(common, key=lambda name: (not less_is_better(name), "train" in name.lower(), name))
+    modes = {name: infer_mode(name) for name in common}
+    return min(
+        common,
+        key=lambda name: (modes[name] is not StopMode.MIN, modes[name] is None, "train" in name.lower(), name),
+    )
 
 
 def changed_fields(earlier: JobSubmission, later: JobSubmission) -> list[tuple[str, Any, Any]]:
@@ -158,8 +164,11 @@ def _compare_metric(earlier: ComparedRun, later: ComparedRun, metric: str | None
     if unfinished is not None:
         return RunVerdict(RunOutcome.UNKNOWN, unfinished)
     before, now = earlier.metrics[metric], later.metrics[metric]
-    gain = before - now if less_is_better(metric) else now - before
-    figures = f"{metric} {now:.4g} instead of {before:.4g}"
+    figures, mode = f"{metric} {now:.4g} instead of {before:.4g}", infer_mode(metric)
+    if mode is None:
+        words = f"{figures}: the name {metric} does not say whether lower or higher is better"
+        return RunVerdict(RunOutcome.UNKNOWN, words)
+    gain = before - now if mode is StopMode.MIN else now - before
     if gain < -tolerance:
         return RunVerdict(RunOutcome.WORSE, f"{figures}: worse by more than {tolerance:.3g}")
     if gain > tolerance:

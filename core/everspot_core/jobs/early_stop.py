@@ -24,8 +24,15 @@ from everspot_core.validation.problems import BadInputs, Problem, shown
 MOST_PATIENCE = 10_000
 """The largest `patience`, and the number of newest evaluations that are kept for programs that repeat some of them."""
 _LARGEST = 1e300
-_LOWER_IS_BETTER = frozenset({"loss", "error", "perplexity", "ppl", "mse", "rmse", "mae", "nll", "wer", "cer"})
-_HIGHER_IS_BETTER = frozenset({"accuracy", "acc", "f1", "auc", "auroc", "precision", "recall", "bleu", "iou"})
+_LOWER_IS_BETTER = (
+    *("loss", "error", "error rate", "perplexity", "ppl", "mse", "rmse", "mae", "mape", "nll", "cross entropy"),
+    *("wer", "cer", "bpb", "bpc", "bits per byte", "bits per character", "bits per char", "bits per dim"),
+)
+_HIGHER_IS_BETTER = (
+    *("accuracy", "acc", "f1", "auc", "auroc", "precision", "recall", "bleu", "iou", "miou", "dice"),
+    *("ndcg", "mrr", "rouge", "ssim", "psnr", "error free rate"),
+)
+"""The last words of metrics' names."""
 _INVERTED = frozenset({"neg", "negative", "inverse", "inverted"})
 """Words that invert the meaning of a name's last word, as in `neg_log_loss`."""
 _WORD = re.compile(r"[a-z0-9]+")
@@ -86,11 +93,14 @@ Delta = Annotated[MinDelta, BeforeValidator(MinDelta.parse), PlainSerializer(_wr
 def infer_mode(metric: str) -> StopMode | None:
     """Infer from a metric's name whether lower or higher values are better; None if the name does not show it."""
     words = _WORD.findall(metric.lower())
-    if not words or _INVERTED.intersection(words):
+    while words and words[-1].isdecimal():  # as in precision@5
+        words.pop()
+    if _INVERTED.intersection(words):
         return None
-    if words[-1] in _LOWER_IS_BETTER:
-        return StopMode.MIN
-    return StopMode.MAX if words[-1] in _HIGHER_IS_BETTER else None
+    name = f" {' '.join(words)}"
+    if any(name.endswith(f" {last}") for last in _HIGHER_IS_BETTER):
+        return StopMode.MAX
+    return StopMode.MIN if any(name.endswith(f" {last}") for last in _LOWER_IS_BETTER) else None
 
 
 class StopRule(Frozen):

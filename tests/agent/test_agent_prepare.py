@@ -18,6 +18,7 @@ import pytest
 from agent_helpers import FAST, Cluster, eventually
 from everspot_core.jobs.job import JobSpec, JobSubmission, PrecedingJob, Wheel
 from everspot_core.jobs.records import EventKind, JobState, Reason
+from everspot_train.prepare import packages
 from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.inputs import lay_inputs
 from everspot_train.prepare.packages import lay_packages
@@ -311,3 +312,31 @@ def test_a_package_for_two_architectures_is_installed(cluster: Cluster, code: Pa
     )
     layer = Path(lay_packages(cluster.store, submission, tmp_path / "cache", {})["PYTHONPATH"])
     assert {path.name for path in layer.glob("*.py")} == {"bouquet.py", "vase.py"}
+
+
+def end_user(layer: Path) -> None:
+    """Release a layer, as the end of the process that uses it does."""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of this loop
+            if descriptor.readlink() == layer.with_name(f"{layer.name}.lock"):
+                os.close(int(descriptor.name))
+
+
+def test_the_packages_of_a_running_job_stay_however_many_other_jobs_bring_theirs(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "MOST_LAYERS", 1)
+
+    def lay(name: str) -> Path:
+        submission = JobSubmission(
+            job_id="j", spec=JobSpec(name="toy", recipe="r"), submitted_at=cluster.clock.now(),
+            wheels=[stored(cluster, wheel(tmp_path, name))],
+        )  # fmt: skip
+        return Path(lay_packages(cluster.store, submission, tmp_path / "cache", {})["PYTHONPATH"])
+
+    running, ended = lay("bouquet"), lay("vase")
+    end_user(ended)
+    newest = lay("tulip")
+    assert (running / "bouquet.py").is_file() and not ended.exists() and (newest / "tulip.py").is_file()
+    for layer in (running, newest):
+        end_user(layer)

@@ -1,24 +1,22 @@
 """Installs a job's packages from wheels in the data bucket, without a package index, into a folder that jobs share."""
 
-import fcntl
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from everspot_core.counting import counted
 from everspot_core.jobs.job import JobSubmission, Wheel
-from everspot_store import Store
+from everspot_store import Store, TreeCache, remove_tree
 
 from everspot_train.prepare.errors import NotReady
 
-KEPT = 5
-"""The most package folders (layers) on a machine. The least recently used ones are removed."""
+MOST_LAYERS = 6
+"""The most package folders (layers) on a machine, beside those in use. The least recently used ones are removed."""
 _PIP = ("--no-index", "--no-deps", "--no-compile", "--no-input", "--disable-pip-version-check", "--quiet")
 _TOLD = 2000  # characters of pip's last output
 
@@ -29,24 +27,20 @@ def lay_packages(
     """Install the job's wheels, unless another job of this machine has done so.
 
     Returns the environment variables that put them before the image's packages; empty for a job without requirements.
+    The layer is locked against removal until the last process that this one starts has ended.
 
     Raises:
         NotReady: with pip's message, if they do not fit this machine's interpreter.
-        StoreError: if a wheel cannot be fetched, or its digest does not match.
+        StoreError: if a wheel cannot be fetched, its digest does not match, or another job installs them for too long.
     """
     wheels = submission.wheels
     if not wheels:
         return {}
-    layers = cache / "layers"
-    layers.mkdir(parents=True, exist_ok=True)
-    layer = layers / _name(wheels)
-    with (layers / f"{layer.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not layer.is_dir():
-            _install(store, wheels, layer)
-        os.utime(layer)
-    _forget(layers, layer)
-    paths = {"PYTHONPATH": str(layer), "PATH": str(layer / "bin")}
+    layers = TreeCache(cache / "layers", store.clock)
+    layer = layers.use(_name(wheels), "the job's packages", partial(_install, store, wheels))
+    layer.outlive()
+    layers.limit(MOST_LAYERS)
+    paths = {"PYTHONPATH": str(layer.path), "PATH": str(layer.path / "bin")}
     return {name: os.pathsep.join([path, *filter(None, [environment.get(name)])]) for name, path in paths.items()}
 
 
@@ -56,11 +50,10 @@ def _name(wheels: list[Wheel]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _install(store: Store, wheels: list[Wheel], layer: Path) -> None:
+def _install(store: Store, wheels: list[Wheel], part: Path) -> None:
     wheels = fitting(wheels)
-    part = layer.with_name(f"{layer.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    downloads = part / "wheels"
+    remove_tree(part)
+    downloads = part / ".wheels"
     downloads.mkdir(parents=True)
     sys.stdout.write(f"everspot: installing {counted(len(wheels), 'package')}\n")
     sys.stdout.flush()
@@ -68,25 +61,13 @@ def _install(store: Store, wheels: list[Wheel], layer: Path) -> None:
         store.data.download(wheel.key, downloads / wheel.name, wheel.sha256)
     names = sorted(str(path) for path in downloads.iterdir())
     done = subprocess.run(  # noqa: S603
-        [sys.executable, "-I", "-m", "pip", "install", *_PIP, "--target", str(part / "site"), *names],
+        [sys.executable, "-I", "-m", "pip", "install", *_PIP, "--target", str(part), *names],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         version = f"Python {sys.version_info.major}.{sys.version_info.minor} of this image"
         raise NotReady(f"the requirements cannot be installed on {version}: {done.stdout.strip()[-_TOLD:]}")
-    (part / "site").rename(layer)
-    shutil.rmtree(part, ignore_errors=True)
-
-
-def _forget(layers: Path, used: Path) -> None:
-    """Remove the least recently used layers. A layer in use is never among them, because it was touched when its job
-    began, and a machine runs few jobs at a time."""
-    layers_by_name = [path for path in layers.iterdir() if path.is_dir() and "." not in path.name and path != used]
-    for path in sorted(layers_by_name, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
-        with suppress(OSError):
-            doomed = path.with_name(f"{path.name}.gone")
-            path.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+    remove_tree(downloads)
 
 
 def fitting(wheels: Sequence[Wheel]) -> list[Wheel]:

@@ -126,8 +126,8 @@ class Backend(Protocol):
         each piece of a large file."""
         ...
 
-    def download(self, key: str, path: Path) -> str | None:
-        """Stream a key into a file and return its SHA-256, or None if there is no such key."""
+    def download(self, key: str, path: Path, moved: Moved | None = None) -> str | None:
+        """Stream a key into a file and return its SHA-256, or None if there is no such key. `moved`: see `upload`."""
         ...
 
     def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:

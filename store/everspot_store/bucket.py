@@ -37,12 +37,16 @@ class Bucket:
     `Table`.
 
     All methods raise `StoreUnavailable`, `StoreDenied` or `StoreMissing`.
+
+    Attributes:
+        moved_at: the monotonic time at which the last piece of a file or of memory was transferred.
     """
 
     def __init__(self, url: str, backend: Backend, clock: Clock) -> None:
         self.url = url
         self._backend = backend
         self._clock = clock
+        self.moved_at = clock.monotonic()
 
     @classmethod
     def open(
@@ -114,7 +118,7 @@ class Bucket:
             KeyTaken: if it exists with other content, or with any content if the file is large. After a lost answer the
                 content may be this process's own upload, so callers choose another key.
         """
-        return self._retrying(lambda: self._backend.upload(key, path, moved))
+        return self._retrying(lambda: self._backend.upload(key, path, self._timed(moved)))
 
     def download(self, key: str, path: Path, sha256: str | None = None) -> str:
         """Stream a key into a file. Returns its SHA-256.
@@ -123,7 +127,7 @@ class Bucket:
             FileNotFoundError: if there is no such key.
             DigestMismatch: if the bytes do not have the digest `sha256`. The file is removed.
         """
-        digest = self._retrying(lambda: self._backend.download(key, path))
+        digest = self._retrying(lambda: self._backend.download(key, path, self._timed(None)))
         if digest is None:
             raise FileNotFoundError(f"{self.url}/{key}")
         if sha256 is not None and digest != sha256:
@@ -137,7 +141,7 @@ class Bucket:
         Raises:
             KeyTaken: as `upload` does.
         """
-        self._retrying(lambda: self._backend.upload_view(key, view, moved))
+        self._retrying(lambda: self._backend.upload_view(key, view, self._timed(moved)))
 
     def download_at(self, key: str, file: int, offset: int, xxh3: str) -> None:
         """Write the bytes of a key into an open file from `offset` on.
@@ -149,7 +153,12 @@ class Bucket:
 
         def attempt() -> str | None:
             digest = xxh3_128()
-            size = self._backend.download_at(key, file, offset, digest.update)
+
+            def consume(piece: memoryview) -> None:
+                digest.update(piece)
+                self._record_move(len(piece))
+
+            size = self._backend.download_at(key, file, offset, consume)
             return None if size is None else digest.hexdigest()
 
         digest = self._retrying(attempt)
@@ -157,6 +166,20 @@ class Bucket:
             raise FileNotFoundError(f"{self.url}/{key}")
         if digest != xxh3:
             raise DigestMismatch(key, xxh3, digest)
+
+    def _timed(self, moved: Moved | None) -> Moved:
+        """Return a callback that notes the time of each transferred piece, and calls `moved`."""
+
+        def note(size: int) -> None:
+            self._record_move(size)
+            if moved is not None:
+                moved(size)
+
+        return note
+
+    def _record_move(self, size: int) -> None:
+        if size:
+            self.moved_at = self._clock.monotonic()
 
     def download_existing(self, key: str, path: Path, refused: StoreError) -> str:
         """Download the object under a key that could not be created, and return its SHA-256.

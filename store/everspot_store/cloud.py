@@ -209,7 +209,7 @@ class CloudBackend:
             obstore.put(self._large, key, pieces, chunk_size=parts.bytes, max_concurrency=parts.in_flight)
         return Uploaded(key, size, digest.hexdigest())
 
-    def download(self, key: str, path: Path) -> str | None:
+    def download(self, key: str, path: Path, moved: Moved | None = None) -> str | None:
         """See `Backend`. Several ranges at a time; memory stays at a few pieces."""
         with self._errors(key):
             size = self._find_size(key)
@@ -220,6 +220,8 @@ class CloudBackend:
                 for piece in self._ranges(key, size):
                     file.write(piece)
                     digest.update(piece)
+                    if moved is not None:
+                        moved(len(piece))
         return digest.hexdigest()
 
     def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:

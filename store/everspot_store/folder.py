@@ -102,12 +102,12 @@ class FolderBackend:
             size, digest = self._create_from(key, copy)
         return Uploaded(key, size, digest)
 
-    def download(self, key: str, path: Path) -> str | None:
+    def download(self, key: str, path: Path, moved: Moved | None = None) -> str | None:
         """See `Backend`."""
         with _as_store_errors(self._root):
             try:
                 with self._path(key).open("rb", buffering=0) as reader:
-                    return copy_with_digest(reader, path, sync=False)[1]
+                    return copy_with_digest(reader, path, sync=False, moved=moved)[1]
             except FileNotFoundError:
                 self._check_root()
                 if not path.parent.is_dir():  # the caller's folder is missing, not the key

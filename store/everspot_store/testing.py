@@ -148,9 +148,9 @@ class FaultyBackend:
         """See `Backend`."""
         return self._plain("upload", key, lambda: self._inner.upload(key, path, moved))
 
-    def download(self, key: str, path: Path) -> str | None:
+    def download(self, key: str, path: Path, moved: Moved | None = None) -> str | None:
         """See `Backend`."""
-        return self._plain("download", key, lambda: self._inner.download(key, path))
+        return self._plain("download", key, lambda: self._inner.download(key, path, moved))
 
     def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
         """See `Backend`. In the script it is an `upload`."""
@@ -270,12 +270,14 @@ class MemoryBackend:
             raise KeyTaken(key)
         return Uploaded(key, len(data), hashlib.sha256(data).hexdigest())
 
-    def download(self, key: str, path: Path) -> str | None:
+    def download(self, key: str, path: Path, moved: Moved | None = None) -> str | None:
         """See `Backend`."""
         content = self.get(key)
         if content is None:
             return None
         path.write_bytes(content.value)
+        if moved is not None:
+            moved(len(content.value))
         return hashlib.sha256(content.value).hexdigest()
 
     def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:

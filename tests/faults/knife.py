@@ -84,8 +84,8 @@ class KnifedBackend:
     def upload(self, key: str, path: Path, moved: Any = None) -> Uploaded:
         return self._read(key, lambda: self._inner.upload(key, path, moved))
 
-    def download(self, key: str, path: Path) -> str | None:
-        return self._read(key, lambda: self._inner.download(key, path))
+    def download(self, key: str, path: Path, moved: Any = None) -> str | None:
+        return self._read(key, lambda: self._inner.download(key, path, moved))
 
     def upload_view(self, key: str, view: memoryview, moved: Any = None) -> None:
         return self._read(key, lambda: self._inner.upload_view(key, view, moved))

@@ -73,7 +73,7 @@ class Agent:
         self._agent_failures = 0
         self._clock = clock
         self._shutdown_by: timedelta | None = None
-        self.looked_at = clock.monotonic()
+        self._looked_at = clock.monotonic()
         self._fresh_until = clock.monotonic() + FRESH
         self._poll_fresh = DueTimer(min(POLL_FRESH, manifest.limits.poll_every), clock)
         self._poll = DueTimer(manifest.limits.poll_every, clock)
@@ -120,7 +120,7 @@ class Agent:
 
     def step(self) -> act.EndAgent | None:
         """Observe once, decide, and act. Return the reason to end, or None."""
-        self.looked_at = self._clock.monotonic()
+        self._looked_at = self._clock.monotonic()
         outside, alone = self._external_state(), self._alone
         self._settle_endings()
         if self._shutdown_by is None and alone.memory.job is None:
@@ -133,6 +133,13 @@ class Agent:
         return alone.step(
             replace(outside, assignment=own_assignment, unfit=self._unfit, others=bool(self._shared_jobs))
         )
+
+    @property
+    def alive_at(self) -> timedelta:
+        """The monotonic time of the main loop's last sign of life: its last iteration, or the last piece that was
+        transferred while it waits for the files of its job. A large folder may take longer than the health checks
+        allow."""
+        return max(self._looked_at, self._starter.moved_at) if self._alone.transferring else self._looked_at
 
     def beats(self) -> None:
         """Renew the lease and write the heartbeat, each when it is due."""

@@ -1,7 +1,8 @@
 """Answers the cloud's health checks, if the manifest names a port. A group replaces instances that do not answer.
 
-An agent is healthy while its main loop runs. A store that hangs delays the loop, but is no reason to lose an instance
-and its job. So the limit is the time after which an agent without a store leaves by itself.
+An agent is healthy while its main loop runs, or waits for a transfer that progresses. A store that hangs delays the
+loop, but is no reason to lose an instance and its job. So the limit is the time after which an agent without a store
+leaves by itself.
 """
 
 import logging
@@ -22,11 +23,12 @@ _log = logging.getLogger(__name__)
 
 
 class Health:
-    """Answers at one address until `close`. `looked`: returns the monotonic time of the main loop's last iteration."""
+    """Answers at one address until `close`. `alive_at`: returns the monotonic time of the main loop's last
+    sign of life."""
 
-    def __init__(self, host: str, port: int, looked: Callable[[], timedelta], limit: timedelta, clock: Clock) -> None:
+    def __init__(self, host: str, port: int, alive_at: Callable[[], timedelta], limit: timedelta, clock: Clock) -> None:
         """Bind the address. Raises OSError if it is taken."""
-        self._looked, self._limit, self._clock = looked, limit, clock
+        self._alive_at, self._limit, self._clock = alive_at, limit, clock
         self._server = ThreadingHTTPServer((host, port), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
@@ -38,8 +40,8 @@ class Health:
         return int(self._server.server_address[1])
 
     def healthy(self) -> bool:
-        """Return whether the agent's main loop has made an iteration within the limit."""
-        return self._clock.monotonic() - self._looked() < self._limit
+        """Return whether the agent's main loop has shown a sign of life within the limit."""
+        return self._clock.monotonic() - self._alive_at() < self._limit
 
     def close(self) -> None:
         """Stop answering."""
@@ -65,7 +67,7 @@ class Health:
         return Handler
 
 
-def health_at(port: int | None, looked: Callable[[], timedelta], limit: timedelta, clock: Clock) -> Health | None:
+def health_at(port: int | None, alive_at: Callable[[], timedelta], limit: timedelta, clock: Clock) -> Health | None:
     """Answer health checks at the manifest's port. Return None if the manifest names no port, or the address is taken.
     An agent without health checks works until its group replaces it."""
     stated = os.environ.get(ADDRESS_VARIABLE)
@@ -73,7 +75,7 @@ def health_at(port: int | None, looked: Callable[[], timedelta], limit: timedelt
         return None
     host, _, own = (stated or f":{port}").rpartition(":")
     try:
-        return Health(host or "0.0.0.0", int(own), looked, limit, clock)  # noqa: S104  the network's firewall decides
+        return Health(host or "0.0.0.0", int(own), alive_at, limit, clock)  # noqa: S104  the network's firewall decides
     except (OSError, ValueError) as error:
         _log.error("no health checks are answered at %s: %s", stated or port, error)
         return None

@@ -130,7 +130,7 @@ def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
     signal.signal(signal.SIGTERM, shut_down)
     signal.signal(signal.SIGINT, shut_down)
     limit = manifest.limits.orphan_limit
-    health = health_at(manifest.health_port, lambda: agent.looked_at, limit, clock)
+    health = health_at(manifest.health_port, lambda: agent.alive_at, limit, clock)
     leave = agent.run()
     if health is not None:
         health.close()

@@ -5,7 +5,8 @@ process.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -48,6 +49,9 @@ class JobRunner:
     Args:
         seat: the part of a shared machine that its job may use; None for the whole machine.
         ended: called when a job has ended here, with its ending, or with None if it was abandoned.
+
+    Attributes:
+        transferring: whether the thread that steps it waits for the files of a job that begins or ends.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class JobRunner:
         self._seat = seat
         self.memory = Memory(idle_since=clock.monotonic())
         self.session: JobSession | None = None
+        self.transferring = False
         self._leaving: act.EndAgent | None = None
         self._retry_at = timedelta()
         self._helper_failure: Exception | None = None
@@ -255,7 +260,8 @@ class JobRunner:
             self.memory = forget_job(self.memory, now)
             return
         self.session = session  # the lease is renewed from now on
-        self._starter.start(session, self._seat, self._hours_between_interruptions)
+        with self._while_transferring():
+            self._starter.start(session, self._seat, self._hours_between_interruptions)
 
     def _postpone(self, now: timedelta) -> None:
         self._retry_at = now + self._limits.poll_every
@@ -282,13 +288,22 @@ class JobRunner:
         session.kill()
         ending = session.unstarted or ending
         try:
-            if not session.conclude(ending, stop):
-                _log.warning("job %s, epoch %d was lost before it could be given back", *session.key)
+            with self._while_transferring():
+                if not session.conclude(ending, stop):
+                    _log.warning("job %s, epoch %d was lost before it could be given back", *session.key)
         except StoreError as error:
             self._contact.failed(error)
             return  # memory and session stay unchanged, and the next step concludes again
         self.memory = forget_job(self.memory, self._clock.monotonic())
         self._end_session(ending)
+
+    @contextmanager
+    def _while_transferring(self) -> Iterator[None]:
+        self.transferring = True
+        try:
+            yield
+        finally:
+            self.transferring = False
 
     def _abandon(self, reason: str) -> None:
         session = self.session

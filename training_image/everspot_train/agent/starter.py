@@ -164,6 +164,11 @@ class Starter:
         if self._surroundings.runs.is_dir():
             within(REMAINS_TIME, ship)
 
+    @property
+    def moved_at(self) -> timedelta:
+        """The monotonic time of the last piece that a transfer has moved."""
+        return self._store.data.moved_at
+
     def take(self, job: JobKey) -> JobSession | None:
         """Acquire the job's lease. Return None if the job is not, or no longer, this instance's. Raises
         `StoreError`."""

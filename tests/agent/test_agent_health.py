@@ -1,0 +1,140 @@
+"""The health check while the agent's main thread waits for a job's files."""
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_helpers import FAST, eventually
+from everspot_clouds.base import Identity
+from everspot_clouds.folder import FolderMetadata
+from everspot_core.capacity.market import Market
+from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs import lease as transitions
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.records import Assignment, JobState
+from everspot_store import ManualClock, Store
+from everspot_store.bucket import Bucket
+from everspot_store.folder import FolderBackend
+from everspot_train.agent.agent import Agent
+from everspot_train.agent.fitness import Fitness
+from everspot_train.agent.hardware import Hardware
+from everspot_train.agent.health import Health, health_at
+from everspot_train.agent.heartbeat import Heartbeat
+from everspot_train.agent.own_log import OwnLog
+from everspot_train.agent.process import LocalLauncher
+from everspot_train.agent.starter import Starter, Surroundings
+from everspot_train.agent.watch import NoticeWatcher
+
+LIMITS = FAST.model_copy(update={"orphan_limit": timedelta(seconds=30)})
+OUTPUTS = 3
+
+
+class SlowBackend(FolderBackend):
+    """A folder whose transfers take 20 s each. `agent`: whose health is checked after each of them."""
+
+    agent: Agent
+    clock: ManualClock
+    health: Health
+    store: Store
+    checks: list[tuple[bool, int]]
+
+    def upload(self, key: str, path: Path, moved: Any = None) -> Any:
+        uploaded = super().upload(key, path, moved)
+        self._wait()
+        return uploaded
+
+    def download(self, key: str, path: Path, moved: Any = None) -> Any:
+        digest = super().download(key, path, moved)
+        self._wait()
+        return digest
+
+    def _wait(self) -> None:
+        for _ in range(4):
+            self.clock.advance(timedelta(seconds=5))
+            self.agent.beats()  # as the helper thread does
+        self.checks.append((self.health.healthy(), status(self.health)))
+
+
+def status(health: Health) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{health.port}/healthz", timeout=5) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowBackend]:
+    """The data bucket of an agent that is assigned a job with outputs, and has not looked yet."""
+    clock = ManualClock()
+    for name in ("control", "data", "code"):
+        (tmp_path / name).mkdir()
+    backend = SlowBackend(tmp_path / "data", clock)
+    control_url, data_url = f"file://{tmp_path}/control", f"file://{tmp_path}/data"
+    store = Store(Bucket.open(control_url, clock=clock), Bucket(data_url, backend, clock), clock)
+    manifest = Manifest(cluster="test", cloud="folder", control_url=control_url, data_url=data_url, limits=LIMITS)
+    manifest_file = tmp_path / "manifest.json"
+    manifest_file.write_bytes(manifest.to_json())
+    identity = Identity(instance_id="i-1", instance_type="local", zone="local", market=Market.SPOT)
+    hardware = Hardware(vcpus=2, memory_gib=8)
+    program = f"import pathlib\nfor i in range({OUTPUTS}): pathlib.Path('outputs', str(i)).write_text(str(i))\n"
+    (tmp_path / "code" / "main.py").write_text(
+        "import pathlib; pathlib.Path('outputs').mkdir(exist_ok=True)\n" + program
+    )
+    spec = JobSpec(name="toy", entrypoint=["main.py"], code=str(tmp_path / "code"))
+    submitting = Store.open(control_url, data_url, clock=clock)
+    submitting.submit(JobSubmission(job_id="job-1", spec=spec, submitted_at=clock.now()), tmp_path / "code")
+    store.records.create("job-1", transitions.assign(None, "job-1", "i-1", clock.now()))
+    store.assignments.put("i-1", Assignment(instance_id="i-1", changed_at=clock.now(), job_id="job-1", epoch=1))
+    watch = NoticeWatcher(store, FolderMetadata(manifest_file, identity), "i-1", clock)
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    backend.agent = Agent(
+        manifest=manifest,
+        starter=Starter(
+            store=store,
+            manifest=manifest,
+            identity=identity,
+            hardware=hardware,
+            processes=LocalLauncher(tmp_path / "home" / "runs", adopt=False),
+            surroundings=Surroundings(tmp_path / "home", environment),
+            clock=clock,
+        ),
+        watch=watch,
+        heartbeat=Heartbeat(store, manifest, identity, hardware, watch.store_contact, clock, agent_version="1"),
+        fitness=Fitness(None, hardware, tmp_path, environment, clock),
+        own_log=OwnLog(),
+        clock=clock,
+    )
+    backend.clock, backend.checks = clock, []
+    monkeypatch.setenv("EVERSPOT_HEALTH", "127.0.0.1:0")
+    health = health_at(9495, lambda: backend.agent.alive_at, LIMITS.orphan_limit, clock)
+    assert health is not None
+    backend.health = health
+    backend.store = store
+    watch.poll_assignment()
+    yield backend
+    backend.agent._alone.abandon()
+    health.close()
+
+
+def test_an_agent_that_transfers_files_is_healthy_and_one_that_hangs_is_not(slow: SlowBackend, tmp_path: Path) -> None:
+    """Given transfers of 20 s each and a limit of 30 s, when a job's outputs are uploaded, then no check fails. Once
+    the main loop stands still, checks fail, although other threads go on transferring files."""
+
+    def ended() -> bool:
+        slow.agent.step()
+        slow.clock.advance(timedelta(milliseconds=100))
+        record = slow.store.records.get("job-1")
+        return record is not None and record.value.state is JobState.SUCCEEDED
+
+    eventually("the job is finished", ended)
+    assert [output.path for output in slow.store.outputs("job-1").list()] == [str(each) for each in range(OUTPUTS)]
+    assert len(slow.checks) > OUTPUTS
+    assert set(slow.checks) == {(True, 200)}
+    slow.clock.advance(LIMITS.orphan_limit)
+    slow.store.data.upload("another-thread", tmp_path / "manifest.json")
+    assert slow.checks[-1] == (False, 503)

@@ -1,6 +1,7 @@
 """Several ranks on one machine: one model, with separate random numbers and a share of the data for each rank."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,12 @@ def test_two_ranks_take_up_a_checkpoint_of_one_and_resume_bit_identically(stoppe
     assert read_losses(tmp_path / "first.0") != read_losses(tmp_path / "first.1")
     weights, other = (torch.load(tmp_path / f"{name}.weights") for name in ("second", "whole-losses"))
     assert all(torch.equal(weights[name], other[name]) for name in weights)
+
+
+def test_ranks_wait_for_the_first_one_longer_than_the_timeout_of_torch(
+    post: Callable[..., Post], tmp_path: Path
+) -> None:
+    post(1).run_ranks(tmp_path / "losses", 2, script=Path(__file__).with_name("trainer_waiting.py"))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

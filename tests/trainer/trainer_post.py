@@ -85,12 +85,12 @@ class Post:
         """The same to its end, which must be a good one, with a forked writer."""
         self._good(self.start(losses, FORKED_WRITER=1, **settings).wait(timeout=120))
 
-    def run_ranks(self, losses: Path, ranks: int, **settings: object) -> None:
+    def run_ranks(self, losses: Path, ranks: int, script: Path = LOOP, **settings: object) -> None:
         """Several ranks to their end, in the environment that torchrun gives them."""
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
         words = [{"RANK": n, "LOCAL_RANK": n, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks} for n in range(ranks)]
-        processes = [self.start(losses, FORKED_WRITER=1, **settings, **meeting, **own) for own in words]
+        processes = [self.start(losses, script, FORKED_WRITER=1, **settings, **meeting, **own) for own in words]
         for process in processes:
             self._good(process.wait(timeout=120))
 

@@ -1,10 +1,15 @@
 """The processes of one run: a single one, or several under torchrun on one machine."""
 
 import os
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+_CONTROL_TIMEOUT = timedelta(days=30)
+"""Of the group for decisions. The other ranks wait in it while the first one downloads a checkpoint, or waits for an
+upload. The agent's limits bound these waits; torch's default of 30 minutes would end a run whose state is large."""
 
 
 def rank_from_environment() -> int:
@@ -47,7 +52,7 @@ class Ranks:
             dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
             self._own_group = True
         # Decisions have a process group of their own, so that they never wait for the device.
-        self._control = dist.new_group(backend="gloo")
+        self._control = dist.new_group(backend="gloo", timeout=_CONTROL_TIMEOUT)
 
     def share(self, value: int) -> int:
         """Return the first rank's `value` on every rank."""

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 import trainer_loop
-from everspot_train.trainer import StateMismatch
+from everspot_train.rundir import RESTORED
+from everspot_train.trainer import Run, StateMismatch, resumable_loader
 from trainer_post import Post, read_losses, wait_for
 from trainer_state import read_shared
 
@@ -67,6 +68,30 @@ def test_a_resume_in_another_process_on_the_same_machine_gives_the_same_losses(
 ) -> None:
     losses = resumed_in_this_process(tmp_path, stopped / "store", monkeypatch)
     assert losses == read_losses(Path(f"{undisturbed}.0"))[17:]
+
+
+@pytest.mark.parametrize("loading", [False, True])
+def test_only_a_failure_after_the_restore_began_is_a_failed_load(
+    loading: bool, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(stopped / "store", tmp_path / "store")
+    second = Post(root=tmp_path / "run", store_root=tmp_path / "store", epoch=2)
+    monkeypatch.setenv("EVERSPOT_RUN_DIR", str(second.root))
+    model = torch.nn.Linear(2, 2)
+
+    def fail() -> None:
+        with Run.open(seed=3) as run:
+            assert run.resume_step == 17
+            if loading:
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                run.track(model=model, optimizer=optimizer, loader=resumable_loader(trainer_loop.Digits(100), 8))
+                run.restore()
+            raise ArithmeticError
+
+    with pytest.raises((ArithmeticError, StateMismatch)):
+        fail()
+    assert (second.status.phase, second.status.resumed_from) == ("failed", None)
+    assert (second.root / "scratch" / RESTORED).is_dir() is loading  # the agent's sign of a failed load
 
 
 @pytest.mark.parametrize("piece", ["randomness", "position", "precision"])

@@ -135,7 +135,7 @@ class AgentLink:
         return dict(head.checkpoints[0].info) if head is not None and head.checkpoints else {}
 
     def restore(self) -> Checkpoint | None:
-        """Shut out earlier owners and fetch the newest whole checkpoint into `restore_directory`.
+        """Shut out earlier owners and fetch the newest whole checkpoint; `begin_loading` comes next.
 
         Raises:
             Fenced: if a later owner was here.
@@ -151,10 +151,13 @@ class AgentLink:
             if path.name not in {part.name for part in checkpoint.parts}:
                 path.unlink()  # of a newer checkpoint that turned out not to be whole
         (self._fetched / _STREAMS).symlink_to(restored.streams)
-        self._fetched.rename(restore_directory(self.context))
         self._publisher.durable_step = self._last_step = checkpoint.step
         self._interval.resume(checkpoint.info)
         return checkpoint
+
+    def begin_loading(self) -> None:
+        """Move the fetched checkpoint to `restore_directory`, from which the agent infers that loading has begun."""
+        self._fetched.rename(restore_directory(self.context))
 
     def drop_memory(self, ranks: int) -> None:
         """Remove the memory of ranks that an earlier attempt had and this one, of so many `ranks`, has not. It was read

@@ -144,6 +144,7 @@ class Checkpointer:
         """Load the newest whole checkpoint into the tracked objects. Return its step, or None without a checkpoint."""
         if self.fetch() is None:
             return None
+        self._on_rank_0(lambda link: link.begin_loading())
         directory, streams = restore_directory(self._context), restored_streams(self._context)
         # Under epoch 0 lies the checkpoint of another job, from which this one began.
         fitting = self._context.submission.warm_start and self._restored_epoch() == 0

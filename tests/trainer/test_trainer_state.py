@@ -1,14 +1,19 @@
 """The state in a checkpoint: generators, tracked objects, and no data that would run code."""
 
+import itertools
 import random
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest
+from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest, stream_name
+from everspot_train.checkpoint.memory import SharedMemory
+from everspot_train.checkpoint.saver import Saver
 from everspot_train.trainer import StateMismatch, UnsafeState
 from everspot_train.trainer.model_setup import checkpoint_activations
 from everspot_train.trainer.module_state import ModuleState
@@ -139,6 +144,61 @@ def test_a_layer_that_was_added_later_is_refused_with_what_to_do(change: Callabl
         fresh.load(tmp_path, 0)
     change(fresh.shared["model"])
     fresh.load(tmp_path, 0)
+
+
+class Versioned(nn.Module):
+    """A module that refuses a state without its version, as torchvision's MNASNet does."""
+
+    _version = 2
+
+    def __init__(self, mean: float = 0) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.norm.running_mean += mean
+
+    def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, *others: Any) -> None:
+        if metadata.get("version") != 2:
+            raise ValueError(f"version should be 2 instead of {metadata.get('version')}")
+        super()._load_from_state_dict(state, prefix, metadata, *others)
+
+
+def test_a_module_that_differs_between_ranks_keeps_the_versions_of_its_state(tmp_path: Path) -> None:
+    meeting, boards = threading.Barrier(2), [[None, None], [None, None]]
+
+    def save_rank(rank: int) -> None:
+        calls = itertools.count()
+
+        def gather(value: Any) -> list[Any]:
+            board = boards[next(calls) % 2]
+            board[rank] = value
+            meeting.wait(60)
+            values = list(board)
+            meeting.wait(60)
+            return values
+
+        state = TrainState()
+        state.shared["model"] = Versioned(mean=rank)
+        saver = Saver(SharedMemory([tmp_path], stream_name(rank)), rank, gather)
+        state.save(tmp_path, 1, rank, saver, gather)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(save_rank, (0, 1)))
+    for rank in (0, 1):
+        state, module = TrainState(), Versioned(mean=7)
+        state.shared["model"] = module
+        state.load(tmp_path, rank)
+        assert module.norm.running_mean.tolist() == [rank] * 3
+
+
+def test_a_state_under_the_names_of_a_wrapper_keeps_its_versions(tmp_path: Path) -> None:
+    saved, loaded = TrainState(), TrainState()
+    module = Versioned(mean=7)
+    wrapper = nn.Module()
+    wrapper.module = Versioned(mean=3)
+    saved.shared["model"], loaded.shared["model"] = wrapper, module
+    save(saved, tmp_path)
+    loaded.load(tmp_path, 0)
+    assert module.norm.running_mean.tolist() == [3] * 3
 
 
 def test_a_checkpoint_that_would_run_code_is_not_read(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self
 
 import torch
 from pydantic import JsonValue
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from everspot_train.checkpoint.legacy import HEAD, read_legacy
 from everspot_train.checkpoint.loader import Loader, StoredState
@@ -151,7 +152,7 @@ class TrainState:
             )
         for name, part in state.own.items():
             merge = isinstance(self.shared.get(name), torch.nn.Module) and isinstance(stored.get(name), Mapping)
-            stored[name] = {**stored[name], **part} if merge else part
+            stored[name] = _merge(stored[name], part) if merge else part
         pieces = [(n, p, stored) for n, p in self.shared.items() if n in stored or n not in _ADDED]
         pieces += [(n, p, local) for n, p in self.local.items() if state.took_part or n != "randomness"]
         if fitting:
@@ -372,6 +373,13 @@ def _load_and_verify(name: str, piece: Stateful, state: Any) -> None:
         _verify(name, piece, state)
 
 
+def _merge(state: Any, part: Mapping[str, Any]) -> Any:
+    """Return a module's state with the entries of `part` instead of its own."""
+    merged = copy.copy(state)  # with its _metadata, which has the versions of its modules
+    merged.update(part)
+    return merged
+
+
 def _copy_containers(state: Any) -> Any:
     """Return a state with dicts, lists and tuples of its own, and the same tensors.
 
@@ -415,5 +423,7 @@ def _fit_names(piece: Stateful, state: Any) -> Any:
     names = piece.state_dict().keys()
     for prefix in ("module.", "_orig_mod."):
         if all(key.startswith(prefix) for key in state) and not any(key.startswith(prefix) for key in names):
-            return _fit_names(piece, {key.removeprefix(prefix): part for key, part in state.items()})
+            own: Any = copy.copy(state)
+            consume_prefix_in_state_dict_if_present(own, prefix)
+            return _fit_names(piece, own)
     return state

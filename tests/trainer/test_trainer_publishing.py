@@ -3,6 +3,7 @@
 import json
 import queue
 import struct
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from everspot_core.jobs.checkpoint import Checkpoint
 from everspot_store import Checkpoints, ManualClock, StoreUnavailable, SystemClock, TransferCancelled
 from everspot_store.testing import FaultScript, MemoryBackend, faulty_store
-from everspot_train.rundir import RunContext
+from everspot_train.rundir import RunContext, StopReport
+from everspot_train.trainer import Run, resumable_loader
+from everspot_train.trainer.publisher import Publisher, Snapshot
 from everspot_train.trainer.reporter import Reporter
 from everspot_train.writer.protocol import (
     AnyAnswer,
@@ -23,6 +28,7 @@ from everspot_train.writer.protocol import (
     StreamFile,
 )
 from everspot_train.writer.service import WriterService, gives_way
+from trainer_loop import Digits
 from trainer_post import JOB, Post
 
 pytestmark = pytest.mark.torch
@@ -238,3 +244,61 @@ def test_metrics_that_are_no_numbers_break_neither_status_nor_history(post: Call
     again.close()
     chunks = [json.loads(line) for chunk in first.store.read_metrics(JOB) for line in chunk.data.splitlines()]
     assert [line["metrics"] for line in chunks] == [{"good": 1.5, "bad": None}, {"good": 2.5}]
+
+
+def test_an_early_stop_whose_reason_cannot_be_written_ends_like_any_other(
+    post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"entrypoint": ["loop.py"], "code": ".", "stop": {"metric": "loss", "patience": 2}}
+    first = post(1, spec=spec)
+    first.rundir.file_path(StopReport).mkdir()  # no file can replace a folder
+    model = torch.nn.Linear(12, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    monkeypatch.setenv("EVERSPOT_RUN_DIR", str(first.root))
+    with Run.open(seed=3) as run:
+        run.track(model=model, optimizer=optimizer, loader=resumable_loader(Digits(100), 8))
+        for x, y in run.batches(40):
+            if run.step(torch.nn.functional.cross_entropy(model(x), y)):
+                run.log(loss=1.0)
+    assert (first.status.phase, first.status.step, first.status.durable_step) == ("finished", 3, 3)
+
+
+def test_a_checkpoint_that_cannot_be_reported_is_durable(tmp_path: Path) -> None:
+    program = """
+import json, sys
+for line in sys.stdin:
+    if json.loads(line)["kind"] != "publish":
+        break
+    checkpoint = {"step": 5, "epoch": 1, "created_at": "2026-01-01T00:00:00Z", "parts": [], "info": {}}
+    print(json.dumps({"kind": "published", "checkpoint": checkpoint}), flush=True)
+"""
+
+    def report(checkpoint: Checkpoint, snapshot: Snapshot) -> None:
+        (tmp_path / "gone" / "status.json").write_text("")
+
+    sender = Publisher(2, report, (sys.executable, "-S", "-c", program))
+    (tmp_path / "snapshot-5").mkdir()
+    sender.start(Snapshot(5, tmp_path / "snapshot-5", "interval", timedelta(), {}))
+    assert not sender.settle()
+    assert sender.durable_step == 5
+    sender.close()
+
+
+def test_a_status_that_could_not_be_written_is_written_later(
+    post: Callable[..., Post], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, clock = post(1), ManualClock()
+    reporter = Reporter(first.rundir, first.store, first.rundir.read(RunContext), clock)
+    away = first.root.rename(first.root.with_name("away"))
+    reporter.update(durable_step=4)
+    for step in (5, 6):
+        clock.advance(timedelta(seconds=1))
+        reporter.progress(step, {"loss": 1.0})
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "the agent does not hear of step 0, training goes on"
+    ]
+    away.rename(first.root)
+    clock.advance(timedelta(seconds=1))
+    reporter.progress(7, {})
+    assert (first.status.durable_step, first.status.step) == (4, 7)
+    reporter.close()

@@ -232,7 +232,10 @@ class AgentLink:
 
     def report_early_stop(self, early_stop: EarlyStop) -> None:
         """Report why the job's `stop` ends training."""
-        self._rundir.write(StopReport(early_stop=early_stop))
+        try:
+            self._rundir.write(StopReport(early_stop=early_stop))
+        except OSError as error:  # such as a full disk
+            log.warning("the reason of the early stop was not written: %s", error)
 
     def skip_interval(self) -> None:
         """Postpone the checkpoint to the next interval, instead of the next step."""

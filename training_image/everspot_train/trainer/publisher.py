@@ -277,7 +277,10 @@ class Publisher:
             published = answer.result()
             assert isinstance(published, PublishedAnswer)  # noqa: S101 - the answer to its request
             self.durable_step = snapshot.step
-            self._on_published(published.checkpoint, snapshot)
+            try:
+                self._on_published(published.checkpoint, snapshot)
+            except OSError as error:  # such as a full disk: the checkpoint is durable nevertheless
+                log.warning("the checkpoint of step %d is durable, but was not reported: %s", snapshot.step, error)
         except Exception as error:
             flight.set_exception(error)
         else:

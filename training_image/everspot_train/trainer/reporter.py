@@ -36,12 +36,13 @@ class Reporter:
         self._metrics = MetricsBuffer(store, context.job_id, context.epoch, clock)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everspot-reporter")
         self._flight: Future[None] | None = None
+        self._write_failed = False
         self.tracker = RunTracker.from_context(context, clock)
         self.timing: LoopTiming | None = None
         """Of the loop; None before it begins."""
 
     def update(self, **fields: Any) -> None:
-        """Change fields of the status and write it now."""
+        """Change fields of the status and write it now. A failure is only logged."""
         with self._lock:
             self._status = self._status.model_copy(update=fields)
             self._write()
@@ -87,7 +88,14 @@ class Reporter:
     def _write(self) -> None:
         self._written = self._clock.monotonic()
         self._status = self._status.model_copy(update={"gpu_memory_gib": gpu_memory_gib(), **self._times()})
-        self._rundir.write(self._status)
+        try:
+            self._rundir.write(self._status)
+        except OSError as error:  # such as a full disk; the next write has these fields, too
+            if not self._write_failed:
+                log.warning("the agent does not hear of step %s, training goes on: %s", self._status.step, error)
+            self._write_failed = True
+        else:
+            self._write_failed = False
 
     def _times(self) -> dict[str, float]:
         timing = self.timing

@@ -1,5 +1,6 @@
 """A job's logs and metrics, stored as pieces that are written once."""
 
+import re
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -114,13 +115,13 @@ class Stream:
     def _entries(
         self, id: str, after: tuple[int, int] | None, since: datetime | None
     ) -> list[tuple[tuple[int, int], Entry]]:
-        prefix = self._prefix(id)
-        entries = []
+        prefix, entries = self._prefix(id), []
+        chunk_key = re.compile(rf"((?P<epoch>[0-9]+)/)?(?P<seq>[0-9]+){re.escape(self._suffix)}")
         for entry in self._bucket.list(prefix):
-            epoch, _, name = entry.key[len(prefix) :].rpartition("/")
-            if not name.endswith(self._suffix):
+            match = chunk_key.fullmatch(entry.key, len(prefix))
+            if match is None:  # another object, which a job may have written
                 continue
-            position = int(epoch or 0), int(name[: -len(self._suffix)])
+            position = int(match["epoch"] or 0), int(match["seq"])
             if (after is None or position > after) and (since is None or entry.modified >= since):
                 entries.append((position, entry))
         return sorted(entries, key=lambda item: item[0])

@@ -157,6 +157,8 @@ def test_prices_drain_logs_and_metrics_come_back(store: Store) -> None:
     assert b"".join(chunk.data for chunk in store.read_logs("job-1")) == b"abc"
     assert [chunk.position for chunk in store.read_logs("job-1", after=(1, 0))] == [(1, 1), (2, 0)]
     store.metrics.append("job-1", 1, 0, b"{}\n")
+    for name in ("000001/extra", "000001/-1", "000001/1_0", "000001/deep/000001", "first/000000"):
+        store.data.put(f"jobs/job-1/metrics/{name}.jsonl", b"an object that the job wrote itself")
     assert [chunk.data for chunk in store.read_metrics("job-1")] == [b"{}\n"]
 
 

@@ -219,6 +219,17 @@ def test_an_output_that_cannot_be_copied_keeps_no_job_away(pair: Pair, tmp_path:
     assert {output.path for output in pair.home.store.outputs("j").list()} == {"model.bin", "sound.bin"}
 
 
+def test_results_that_cannot_be_read_keep_no_job_away(pair: Pair) -> None:
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.run(18)
+    pair.host.store.control.put(f"heads/{pair.home.visit('j')}.json", b"no document")
+    pair.host.agent("i-1")
+    pair.until("j", "SUCCEEDED")
+    (trip,) = pair.home.store.records.get("j").value.trips
+    assert trip.end is TripEnd.ENDED and "its results: BadDocument" in trip.why
+
+
 def test_a_visit_that_ended_and_left_no_record_keeps_no_job_away(pair: Pair) -> None:
     """As when the host's tables were restored from an older state."""
     pair.home.submit("j", **TRAVELS)

@@ -17,7 +17,7 @@ from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Event, EventKind, JobRecord, JobState, Progress, Request
 from everspot_core.jobs.visit_records import Away, Origin, TripEnd
 from everspot_store import CheckpointCorrupt, DigestMismatch, Fenced, Store, UnsafeArchive, Versioned, job_transfer
-from everspot_store.errors import DatasetMissing
+from everspot_store.errors import DatasetMissing, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.event_writer import History
 from everspot_scheduler.federation.peers import Peers
@@ -27,8 +27,11 @@ MIRROR_EVERY = timedelta(minutes=1)
 SENT = "SENT"
 """The record's state from the moment when an offer may exist."""
 _NO_RECORD = "ENDED without a final record"
+_NOT_COPIED = "ENDED with results that cannot be copied"
 _STUCK = (CheckpointCorrupt, DigestMismatch, UnsafeArchive, DatasetMissing, FileNotFoundError)
 """Errors that no retry of the copy can resolve."""
+_PASSING = (StoreUnavailable, StoreDenied, StoreMissing)
+"""Errors of a store that a retry of the copy may resolve. The results are worth the wait."""
 _ENDS = {
     JobState.SUCCEEDED: EventKind.FINISHED,
     JobState.FAILED: EventKind.FAILED,
@@ -250,6 +253,12 @@ class MoveStep:
         except Fenced as error:
             _log.info("overtaken: %s", error)
             return
+        except (*_PASSING, OSError):
+            raise
+        except Exception as error:
+            if self._all.patient(self._away, _NOT_COPIED, self._peer, self._clock):
+                raise
+            brought = job_transfer.CopiedVisit(size=0, not_copied=(f"its results: {type(error).__name__}: {error}",))
         end = TripEnd.RETURNED if offer.returned else TripEnd.ENDED
         record, now = self._document.value, self._clock.now()
         heard = record.model_copy(update={"progress": visit_record.progress})

@@ -2,7 +2,8 @@
 
 The key of a file is `jobs/{job}/outputs/{epoch:06d}/{path}` if its path is plain. Otherwise it is
 `jobs/{job}/outputs/{epoch:06d}/~/{digest of the path}`: for dot files, spaces, and all other names that Linux allows
-and a bucket does not. `~/tree-{n}.json` has the names, modes, times and links of all files. An owner writes under its
+and a bucket does not, and for a file that changed after an upload. `~/tree-{n}.json` has the names, modes, times and
+links of all files; the highest n counts. An owner writes under its
 own epoch only, so an owner that was presumed dead cannot overwrite the outputs of its successor. If several epochs
 wrote a path, the highest counts.
 """
@@ -98,6 +99,8 @@ class Outputs:
         place = f"{self._prefix}{epoch:06d}/"
         try:
             present = {entry.key for entry in self._data.list(place)}
+            described = self._read_trees(f"{epoch:06d}", {key.removeprefix(place): 0 for key in present})
+            entries = _rename_changed(entries, described, {key.removeprefix(place) for key in present})
             self._write_tree(place, FileTree(entries=entries), present)
         except StoreError as error:
             _log.warning("no output of epoch %d is kept: %s", epoch, error)
@@ -272,6 +275,37 @@ def _describe_entries(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:
         else:
             entries.append(entry.model_copy(update={"content": _content_name(path)}))
     return entries, skipped
+
+
+def _rename_changed(entries: list[TreeEntry], described: Iterable[TreeEntry], present: set[str]) -> list[TreeEntry]:
+    """Return the entries with other content names for files that have changed since an earlier process uploaded them:
+    an agent may start again under the same epoch, and an object is written once.
+
+    Args:
+        entries: of the folder as it is now.
+        described: the entries of the trees of this epoch, in order.
+        present: the content names of this epoch.
+    """
+    earlier_entries = {entry.path: entry for entry in described}
+    contents: dict[str, str] = {}
+    for entry in entries:
+        earlier = earlier_entries.get(entry.path)
+        if entry.kind is not EntryKind.FILE or entry.same_as or entry.content not in present:
+            continue
+        if earlier is not None and _version(earlier) == _version(entry):
+            contents[entry.path] = earlier.content
+        else:
+            name = unescape_path(entry.path) + repr(_version(entry)).encode()
+            contents[entry.path] = f"{_SPECIAL}{hashlib.sha256(name).hexdigest()}"
+    return [
+        entry.model_copy(update={"content": contents.get(entry.same_as or entry.path, entry.content)})
+        for entry in entries
+    ]
+
+
+def _version(entry: TreeEntry) -> tuple[int, int, int]:
+    """Return a value that changes with a file's content."""
+    return entry.size, entry.mtime_ns, entry.ctime_ns
 
 
 def _content_name(path: bytes) -> str:

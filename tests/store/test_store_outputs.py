@@ -218,3 +218,27 @@ def test_code_keeps_every_name(tmp_path: Path) -> None:
     pack(tmp_path / "code", tmp_path / "code.tar.gz")
     unpack(tmp_path / "code.tar.gz", tmp_path / "unpacked")
     assert content(os.fsencode(tmp_path / "unpacked")) == {name: name for name in names}
+
+
+def test_what_a_restarted_attempt_writes_replaces_what_an_earlier_agent_uploaded(
+    folder_store: Store, tmp_path: Path
+) -> None:
+    folder, outputs = os.fsencode(tmp_path / "outputs"), folder_store.outputs("job-1")
+    for text in (b"half", b"all!", b"all of it"):
+        write(folder, b"result", text)
+        if text == b"half":
+            os.link(os.path.join(folder, b"result"), os.path.join(folder, b"second name"))
+            write(folder, b"settled", b"the same in all attempts")
+        for _ in range(2):  # an agent repeats a failed upload
+            assert outputs.keep(1, tmp_path / "outputs", lambda: True) == (3, {})
+    objects = [entry.key for entry in folder_store.data.list("jobs/job-1/outputs/000001/") if "tree-" not in entry.key]
+    assert len(objects) == 4, "two versions of a file, or the settled one, were uploaded twice"
+    pulled = pull(folder_store, tmp_path / "pulled")
+    for name, text in (
+        (b"result", b"all of it"),
+        (b"second name", b"all of it"),
+        (b"settled", b"the same in all attempts"),
+    ):
+        with open(os.path.join(pulled, name), "rb") as file:
+            assert file.read() == text
+    assert outputs.is_complete()

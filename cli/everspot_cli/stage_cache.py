@@ -80,7 +80,7 @@ def describe_reuse(submission: JobSubmission) -> str | None:
     """Return a sentence about a job that waits for another one's result, or has it; None for others."""
     if not submission.same_stage:
         return None
-    return f"{submission.same_stage[0]} is the same stage: this job is run only if that one does not succeed."
+    return f"{submission.same_stage[0]} is the same stage: this job is run only if that one fails or is held."
 
 
 def _may_succeed(session: Session, job_id: str, record: JobRecord | None, *, is_new: bool) -> bool:

@@ -12,6 +12,7 @@ from everspot_core.schedule import (
     Hold,
     Launch,
     Release,
+    StageRun,
     Stop,
     VoidAssignment,
     Why,
@@ -52,6 +53,48 @@ def test_a_job_that_fits_below_the_cap_begins_and_the_next_one_that_does_not_is_
         "this job asks for $4.00; until 2026-05-02 00:00 UTC"
     )
     assert not [a for a in actions if isinstance(a, Launch)]
+
+
+def cached(job_id: str, *ahead: str, **fields):
+    """A job of a cached stage, behind others of the same stage that wait."""
+    runs = (StageRun(job_id=name, state=JobState.PENDING, producer=name, may_begin=True) for name in ahead)
+    return replace(job(job_id, work=outlook(4), **fields), same_stage=tuple(runs))
+
+
+def waiting(job_id: str, **fields) -> JobRecord:
+    return JobRecord(job_id=job_id, state=JobState.PENDING, changed_at=NOW - HOUR, **fields)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "is_awaited"),
+    [
+        ({}, True),
+        ({"record": waiting("a", not_before=NOW + HOUR, last_reason=Reason.ERROR)}, False),
+        ({"record": waiting("a", not_before=NOW - HOUR, last_reason=Reason.ERROR)}, True),
+        ({"after": (("fetch", JobState.RUNNING),)}, False),
+        ({"after": (("fetch", JobState.SUCCEEDED),)}, True),
+    ],
+)
+def test_a_cached_stage_awaits_an_identical_one_only_if_that_may_begin(ahead, is_awaited) -> None:
+    jobs = [replace(cached("a"), **ahead), cached("b", "a")]
+    for actions in (
+        decide(jobs, (), [pool()]),
+        standing(jobs, [instance(f"i-{n}", launched_for=None) for n in range(2)]),
+    ):
+        causes = {a.job_id: a.cause for a in actions if isinstance(a, Hold)}
+        begun = {a.job_id for a in actions if isinstance(a, Assign | Launch)}
+        assert ("b" in begun, causes.get("b") is Why.SAME_STAGE) == (not is_awaited, is_awaited)
+
+
+def test_a_cached_stage_awaits_no_identical_one_of_a_team_whose_budget_is_used_up() -> None:
+    jobs = [cached("a", **TEAM), cached("b", "a", tags={"Team": "speech"}), cached("c", "a", "b")]
+    actions = decide(jobs, (), [pool()], cap_uses=(cap_use(9.0, spent=9.0),))
+    assert [a.job_id for a in actions if isinstance(a, Launch)] == ["b"]
+    reasons = {a.job_id: (a.cause, a.figures.get("job")) for a in actions if isinstance(a, Hold)}
+    assert reasons["a"][0] is Why.TEAM_BUDGET
+    assert reasons["c"] == (Why.SAME_STAGE, "b")
+    paid = decide(jobs, (), [pool()], cap_uses=(cap_use(9.0),))
+    assert [a.job_id for a in paid if isinstance(a, Launch)] == ["a"]
 
 
 def test_what_is_launched_in_one_plan_counts_for_the_next_job_in_it() -> None:

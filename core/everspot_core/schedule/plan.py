@@ -18,6 +18,7 @@ from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.provisioning.leaving import choose_leaving
 from everspot_core.schedule.provisioning.provision import provision
 from everspot_core.schedule.repairs import expire_dead_owners, repair_assignments, restore_assignments
+from everspot_core.schedule.stage_waits import await_no_held_stages
 from everspot_core.schedule.stops import cordon_instances, end_waiting_jobs, settle_drills, stop_owners
 from everspot_core.schedule.view import ClusterView
 
@@ -28,7 +29,7 @@ def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
     Each job, each instance and each seat of an instance is changed by at most one action. The result does not depend on
     the order of `view.jobs` and `view.instances`.
     """
-    state = PlanState(shorten_deadlines_by_windows(view, now), now)
+    state = _begin(view, now)
     placed = _decide(state)
     return [*state.actions, *placed]
 
@@ -36,11 +37,16 @@ def plan_standing(view: ClusterView, now: datetime) -> list[StandingAction]:
 def plan(view: ClusterView, now: datetime) -> list[Action]:
     """Return the next actions, including launches in the pools of the view and releases. Otherwise as
     `plan_standing`."""
-    state = PlanState(shorten_deadlines_by_windows(view, now), now)
+    state = _begin(view, now)
     placed = _decide(state)
     if view.pools or any(i.launched_for is not None for i in view.instances):
         return [*state.actions, *provision(state, placed)]
     return [*state.actions, *placed]
+
+
+def _begin(view: ClusterView, now: datetime) -> PlanState:
+    """Return the state of a plan in which nothing is decided."""
+    return PlanState(await_no_held_stages(shorten_deadlines_by_windows(view, now), now), now)
 
 
 def _decide(state: PlanState) -> list[Assign | Hold]:

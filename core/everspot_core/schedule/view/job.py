@@ -62,7 +62,8 @@ class StageRun:
     Attributes:
         state: of the job; None: it is not known.
         producer: the job that computed its outputs, once it has succeeded: itself, unless it was not run either.
-        may_begin: whether its own start and hours allow it to run now.
+        may_begin: whether its own start and hours allow it to run now. The plan adds whether the jobs that it comes
+            after, its back-off and the budgets allow it.
     """
 
     job_id: str

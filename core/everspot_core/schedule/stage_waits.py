@@ -1,0 +1,42 @@
+"""Finds the cached stages whose end no other job should await, because the plan holds them back for now."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from everspot_core.jobs.records import JobState
+from everspot_core.schedule.admission import Admission, BudgetView
+from everspot_core.schedule.jobs import earliest_start
+from everspot_core.schedule.placement.queue import Rates
+from everspot_core.schedule.view import ClusterView, JobView
+
+
+def await_no_held_stages(view: ClusterView, now: datetime) -> ClusterView:
+    """Return the view in which no job awaits an identical stage that cannot begin now: jobs that it comes after have
+    not succeeded, its back-off is not over, or a budget of its team is too small.
+
+    Another team, whose budget pays for the stage, would otherwise wait until the next month. Both jobs may compute the
+    stage then, which costs less than the wait.
+    """
+    awaited = {run.job_id for job in view.jobs if job.state is JobState.PENDING for run in job.same_stage}
+    if not awaited:
+        return view
+    admission = Admission(BudgetView(view, now, Rates(view.pools, view.types)))
+    held = {job.job_id for job in view.jobs if job.job_id in awaited and _is_held(job, admission, now)}
+    return replace(view, jobs=tuple(_without(job, held) for job in view.jobs)) if held else view
+
+
+def _is_held(job: JobView, admission: Admission, now: datetime) -> bool:
+    if job.state is not JobState.PENDING:
+        return False
+    start = earliest_start(job)
+    is_early = start is not None and now < start
+    comes_after = any(state is not JobState.SUCCEEDED for _, state in job.after)
+    return is_early or comes_after or admission.hold(job) is not None
+
+
+def _without(job: JobView, held: set[str]) -> JobView:
+    """Return the job with those of its `same_stage` that are held back marked so."""
+    if all(run.job_id not in held for run in job.same_stage):
+        return job
+    runs = (replace(run, may_begin=run.may_begin and run.job_id not in held) for run in job.same_stage)
+    return replace(job, same_stage=tuple(runs))

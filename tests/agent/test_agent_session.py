@@ -467,3 +467,28 @@ def test_outputs_are_uploaded_again_to_a_store_that_did_not_answer(
     else:
         assert outputs == [] and skipped[0]["reason"] == "the store did not answer"
         assert len(calls) <= FAST.orphan_limit / timedelta(seconds=15) + 1
+
+
+@pytest.mark.parametrize(("steps", "failed_loads"), [((), 1), ((7,), 1), ((7, 8), 0)])
+def test_a_program_that_made_steps_and_failed_has_loaded_its_checkpoint(
+    store: Store, session: JobSession, tmp_path: Path, steps: tuple[int, ...], failed_loads: int
+) -> None:
+    """Given a program that begins with a checkpoint, when it fails after it has reported steps of its own and before it
+    has saved, then the next attempt does not skip the checkpoint."""
+    checkpoints = store.checkpoints("job-1", 1, guard=session.owns)
+    checkpoints.fence()
+    (tmp_path / "weights").write_text("weights")
+    for step in (1, 2):
+        checkpoints.publish(step, {f"epoch-{step}.ckpt": tmp_path / "weights"}, {"kind": "folder"})
+    folder = FolderCheckpoints(
+        checkpoints, tmp_path / "checkpoints", tmp_path / "scratch", None, 2, session.emit, CLOCK
+    )
+    session.artifacts.put_back(folder)
+    assert session.artifacts.restored
+    lines = "".join(f"echo EVERSPOT step={step};" for step in steps)
+    launch = JobLaunch(["sh", "-c", f"{lines} exit 1"], session.run_dir.path, tmp_path, {})
+    session.started(LocalLauncher(tmp_path, adopt=False).launch(launch))
+    eventually("it has ended", lambda: session.exit_code() is not None)
+    assert session.conclude(Ending(Reason.ERROR, 1, None, None), None)
+    head = store.checkpoints("job-1").head()
+    assert head is not None and head.checkpoints[0].failed_loads == failed_loads

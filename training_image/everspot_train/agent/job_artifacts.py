@@ -28,6 +28,10 @@ CANCEL_TIME = timedelta(seconds=30)
 RELEASE_TIME = timedelta(seconds=2)
 """The time before a deadline that is reserved for the ending's events and the release of the lease."""
 
+LOAD_TIME = timedelta(hours=1)
+"""Real time after its launch from which a program's failure is none of its load, far more than installing its packages
+and reading its checkpoint take."""
+
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a program that was killed by SIGKILL, for example for lack of memory: the program's, and the code of a
 shell around it."""
@@ -57,7 +61,7 @@ class JobArtifacts:
         self._clock = clock
         self._emit = emit
         self._outage_limit = outage_limit
-        self._launched = False
+        self._launched_at: timedelta | None = None
         self._outputs_kept = False
         self._ended_at: timedelta | None = None
 
@@ -68,7 +72,7 @@ class JobArtifacts:
 
     def launched(self) -> None:
         """Record that the program runs, so that files may appear from now on."""
-        self._launched = True
+        self._launched_at = self._clock.monotonic()
 
     @property
     def durable_step(self) -> int | None:
@@ -86,7 +90,7 @@ class JobArtifacts:
 
     def keep_if_due(self, *, urgent: bool) -> None:
         """Publish the folder of checkpoints while the program runs, if it is due. Raises `StoreError`."""
-        if self.folder is None or not self._launched:
+        if self.folder is None or self._launched_at is None:
             return
         try:
             self.folder.keep_if_due(urgent=urgent)
@@ -107,7 +111,7 @@ class JobArtifacts:
                 newest checkpoint is only on this machine.
         """
         folder = self.folder
-        if folder is None or not self._launched or ending.reason is Reason.CANCEL:
+        if folder is None or self._launched_at is None or ending.reason is Reason.CANCEL:
             return
         ended, now = how_ended(exit_code), self._clock.monotonic()
         self._ended_at = self._ended_at if self._ended_at is not None else now
@@ -132,14 +136,27 @@ class JobArtifacts:
         elif unavailable and self._clock.monotonic() < end:
             raise unavailable[0]
 
-    def note_failed_load(self, ending: Ending, exit_code: int | None, status: Status | None, scratch: Path) -> None:
-        """Record a failed load, if the program failed while it loaded its checkpoint. A program on the trainer library
-        reports its phase; another program failed there if it has saved nothing since its start. `status`: its last
-        report. `scratch`: the folder into which the library loads."""
-        folder = self.folder
-        if folder is None or not self._launched or ending.reason is not Reason.ERROR or exit_code in _KILLED:
+    def note_failed_load(
+        self, ending: Ending, exit_code: int | None, status: Status | None, scratch: Path, *, made_steps: bool
+    ) -> None:
+        """Record a failed load, if the program failed while it loaded its checkpoint.
+
+        A program on the trainer library reports its phase. Another program failed there if it has saved nothing and
+        made no step since its start, and did not run longer than a load takes.
+
+        Args:
+            ending: of the attempt.
+            exit_code: of the program.
+            status: the last report of the trainer library.
+            scratch: the folder into which the library loads.
+            made_steps: whether a program without the library has reported a step that it made itself.
+        """
+        folder, launched_at = self.folder, self._launched_at
+        if folder is None or launched_at is None or ending.reason is not Reason.ERROR or exit_code in _KILLED:
             return
         if status is None:
+            if made_steps or self._clock.monotonic() - launched_at >= LOAD_TIME:
+                return
             self._quietly("failed load", lambda: folder.note_failed_load(library=False))
         elif status.phase is TrainingPhase.FAILED and status.resumed_from is None and (scratch / RESTORED).is_dir():
             self._quietly("failed load", lambda: folder.note_failed_load(library=True))
@@ -148,7 +165,7 @@ class JobArtifacts:
         """Upload as much of the folder of outputs as the time allows. An event reports the files that were not
         uploaded."""
         folder, end = self.outputs, self._clock.monotonic() + limit
-        if folder is None or not self._launched or self._outputs_kept or not folder.is_dir():
+        if folder is None or self._launched_at is None or self._outputs_kept or not folder.is_dir():
             return
         self._outputs_kept = True
         outputs = self._store.outputs(self._job.job_id)

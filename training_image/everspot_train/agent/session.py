@@ -439,8 +439,16 @@ class JobSession:
         if self.process is not None and not self._ending_told and self._silent():
             self.artifacts.keep_last(ending, stop, self.exit_code())
         if self.process is not None and not self._ending_told:
-            scratch = self.run_dir.path / "scratch"
-            self.artifacts.note_failed_load(ending, self.exit_code(), self.status(), scratch)
+            with self._ship_lock:
+                self._read_steps()
+            scratch, made_steps = self.run_dir.path / "scratch", self._made_steps()
+            self.artifacts.note_failed_load(ending, self.exit_code(), self.status(), scratch, made_steps=made_steps)
+
+    def _made_steps(self) -> bool:
+        """Return whether a program without the trainer library has reported a step behind its first report, or behind
+        the checkpoint that was restored."""
+        first, last, durable = self._steps.first_step, self._steps.step, self.artifacts.durable_step
+        return last is not None and any(step is not None and last > step for step in (first, durable))
 
     def fail(self, error: Exception) -> Ending:
         """Kill the program because the agent failed. Return the ending, which `conclude` writes."""

@@ -176,6 +176,7 @@ class Checkpoints:
             intact = [earlier for earlier in old.value.checkpoints if not self._is_broken(earlier)]
             new = old.value.model_copy(update={"checkpoints": [checkpoint, *intact][:keep]})
             if self._write(old, new):
+                self._parts.forget()
                 return checkpoint
             self._head = self._own()
         raise StoreUnavailable(f"the head of job {self._job_id} changes faster than it can be published")

@@ -38,6 +38,8 @@ class PartTransfers:
         self._data = data
         self._clock = clock
         self._check_guard = check_guard
+        self._place = ""
+        self._uploaded: dict[str, Part] = {}
 
     def upload(
         self,
@@ -50,7 +52,8 @@ class PartTransfers:
         *,
         background: bool,
     ) -> list[Part]:
-        """Upload files and segments, and return their parts.
+        """Upload files and segments, and return their parts. A segment that an earlier try at the same place has
+        uploaded is not uploaded again.
 
         Args:
             place: prefix of the keys.
@@ -66,11 +69,18 @@ class PartTransfers:
             StoreUnavailable: if no unused key was found for a part.
             TransferCancelled: if it was cancelled.
         """
+        if place != self._place:
+            self.forget()
+            self._place = place
         uploads = [partial(self._upload_segment, place, segment, before, transfer, wait_for) for segment in segments]
         uploads += [partial(self._upload_file, place, name, path, transfer) for name, path in sorted(files.items())]
         initializer = _give_precedence if background else None
         with ThreadPoolExecutor(_PARALLEL_PARTS, "everspot-upload", initializer) as pool:
             return list(pool.map(lambda upload: upload(), uploads))
+
+    def forget(self) -> None:
+        """Forget what earlier tries have uploaded: from now on it may be deleted."""
+        self._place, self._uploaded = "", {}
 
     def fetch(self, parts: Iterable[Part], folder: Path, streams: Path, copies: LocalCopies) -> None:
         """Download parts into `folder`, and segments into the files of their streams in the folder `streams`. A
@@ -95,15 +105,15 @@ class PartTransfers:
     ) -> Part:
         wait_for(segment.stream, segment.offset + len(segment.view))
         digest = xxh3_128(segment.view).hexdigest()
-        same = before.get(segment.name)
-        if same is not None and (same.size, same.xxh3, same.offset) == (len(segment.view), digest, segment.offset):
-            transfer.moved(len(segment.view))
-            return same
+        for same in (before.get(segment.name), self._uploaded.get(segment.name)):
+            if same is not None and (same.size, same.xxh3, same.offset) == (len(segment.view), digest, segment.offset):
+                transfer.moved(len(segment.view))
+                return same
         key = self._under_free_key(
             f"{place}/{segment.name}",
             lambda key: self._data.upload_view(key, segment.view, transfer.moved),
         )
-        return Part(
+        part = Part(
             name=segment.name,
             key=key,
             size=len(segment.view),
@@ -112,6 +122,8 @@ class PartTransfers:
             offset=segment.offset,
             stored_at=self._clock.now(),
         )
+        self._uploaded[segment.name] = part
+        return part
 
     def _upload_file(self, place: str, name: str, path: Path, transfer: Transfer) -> Part:
         stored: list[Uploaded] = []

@@ -13,7 +13,7 @@ from everspot_core.jobs.checkpoint import Checkpoint, Part
 from everspot_store import LocalCopies, ManualClock, Store
 from everspot_store.backend import Moved
 from everspot_store.copying import write_new
-from everspot_store.errors import CheckpointCorrupt
+from everspot_store.errors import CheckpointCorrupt, StoreUnavailable
 from everspot_store.segments import split_stream
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 
@@ -99,6 +99,50 @@ def test_an_upload_whose_answer_is_lost_ends_under_one_key(clock: ManualClock, t
     assert faults.spent
     assert owner.restore(tmp_path) is not None
     assert (tmp_path / "s").read_bytes() == b"content"
+
+
+class Counting(MemoryBackend):
+    """Counts the uploads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploaded: list[str] = []
+
+    def upload_view(self, key: str, view: memoryview, moved: Moved | None = None) -> None:
+        super().upload_view(key, view, moved)
+        self.uploaded.append(key)
+
+
+def test_a_further_try_uploads_only_the_segments_that_are_missing(clock: ManualClock, tmp_path: Path) -> None:
+    data, faults = Counting(), FaultScript()
+    for nth in range(1, 5):  # all tries of one upload
+        faults.on("upload", key="*/s-001", nth=nth, fault=Fault.NEVER_ARRIVED)
+    owner = faulty_store(MemoryBackend(), data, clock, faults).checkpoints("j", 1)
+    with pytest.raises(StoreUnavailable):
+        owner.publish(1, {}, streams={"s": stream(1, 2)})
+    [first] = data.uploaded
+    published = owner.publish(1, {}, streams={"s": stream(1, 2)})
+    assert data.uploaded == [part.key for part in segments(published)]
+    assert segments(published)[0].key == first
+    owner.retire()
+    assert owner.restore(tmp_path) is not None
+    assert (tmp_path / "s").read_bytes() == stream(1, 2)
+
+
+@pytest.mark.parametrize("change", ["bytes", "step"])
+def test_a_further_try_takes_nothing_that_has_changed(clock: ManualClock, tmp_path: Path, change: str) -> None:
+    data, faults = Counting(), FaultScript()
+    for nth in range(1, 5):
+        faults.on("upload", key="*/s-001", nth=nth, fault=Fault.NEVER_ARRIVED)
+    owner = faulty_store(MemoryBackend(), data, clock, faults).checkpoints("j", 1)
+    with pytest.raises(StoreUnavailable):
+        owner.publish(1, {}, streams={"s": stream(1, 2)})
+    content = stream(7 if change == "bytes" else 1, 2)
+    owner.publish(2 if change == "step" else 1, {}, streams={"s": content})
+    assert len(data.uploaded) == 3
+    owner.retire()
+    assert owner.restore(tmp_path) is not None
+    assert (tmp_path / "s").read_bytes() == content
 
 
 def test_segments_that_are_on_this_machine_are_not_downloaded(clock: ManualClock, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.jobs.checkpoint import Checkpoint, CheckpointHead, Part, by_failed_loads
+from everspot_core.jobs.checkpoint import AFTER_LOOP, Checkpoint, CheckpointHead, Part, by_failed_loads
 from pydantic import JsonValue
 
 from everspot_store.backend import Guard, Versioned
@@ -173,7 +173,11 @@ class Checkpoints:
         )
         for _ in range(_ROUNDS):
             old = self._fenced()
-            intact = [earlier for earlier in old.value.checkpoints if not self._is_broken(earlier)]
+            intact = [
+                earlier
+                for earlier in old.value.checkpoints
+                if not self._is_broken(earlier) and not _replaces(checkpoint, earlier)
+            ]
             new = old.value.model_copy(update={"checkpoints": [checkpoint, *intact][:keep]})
             if self._write(old, new):
                 self._parts.forget()
@@ -320,6 +324,12 @@ class Checkpoints:
     def _check_guard(self) -> None:
         if not self._guard():
             raise Fenced(self._job_id, self.epoch, "its lease has ended")
+
+
+def _replaces(new: Checkpoint, earlier: Checkpoint) -> bool:
+    """Return whether both are of the same step, after code that followed the loop. The checkpoint of the loop's end
+    stays, because a resume begins with it."""
+    return new.step == earlier.step and all(c.info.get(AFTER_LOOP) is True for c in (new, earlier))
 
 
 def _identity(checkpoint: Checkpoint) -> str:

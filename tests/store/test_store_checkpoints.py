@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from everspot_core.jobs.checkpoint import AFTER_LOOP, before_loop_end
 from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, ManualClock, Store
 from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store
 
@@ -76,6 +77,23 @@ def test_publishing_a_step_again_changes_nothing(store: Store, tmp_path: Path) -
     with pytest.raises(ValueError, match="behind"):
         publish(owner, 9, tmp_path)
     assert len(store.data.list("jobs/j/checkpoints/")) == 2
+
+
+def test_the_end_of_the_loop_stays_however_often_the_code_after_it_ends(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    for epoch in (1, 2, 3):
+        owner = store.checkpoints("j", epoch)
+        restored = owner.restore(tmp_path / str(epoch), order=before_loop_end)
+        assert restored is None if epoch == 1 else restored is not None and AFTER_LOOP not in restored.info
+        if epoch == 1:
+            file.write_text("loop end")
+            owner.publish(100, {"model": file})
+        file.write_text(f"after the loop, epoch {epoch}")
+        owner.publish(100, {"model": file}, {AFTER_LOOP: True}, again=True)
+        owner.retire()
+    head = store.checkpoints("j").head()
+    assert head is not None and [(c.epoch, AFTER_LOOP in c.info) for c in head.checkpoints] == [(3, True), (1, False)]
+    assert (tmp_path / "3" / "model").read_text() == "loop end"
 
 
 def test_a_fenced_owner_writes_and_deletes_nothing(store: Store, tmp_path: Path) -> None:

@@ -205,8 +205,7 @@ class CloudBackend:
             if self._find_size(key) is not None:
                 raise KeyTaken(key)
             digest, parts = hashlib.sha256(), Parts.for_object(key, size)
-            pieces = _paced(_pieces(path, parts.bytes, digest.update), moved or (lambda size: None), parts.in_flight)
-            obstore.put(self._large, key, pieces, chunk_size=parts.bytes, max_concurrency=parts.in_flight)
+            self._upload_pieces(key, _pieces(path, parts.bytes, digest.update), parts, moved or (lambda size: None))
         return Uploaded(key, size, digest.hexdigest())
 
     def download(self, key: str, path: Path, moved: Moved | None = None) -> str | None:
@@ -237,8 +236,21 @@ class CloudBackend:
                 raise KeyTaken(key)
             parts = Parts.for_object(key, len(view))
             cut = (view[at : at + parts.bytes] for at in range(0, len(view), parts.bytes))
-            pieces = _paced(cut, moved, parts.in_flight)
-            obstore.put(self._large, key, pieces, chunk_size=parts.bytes, max_concurrency=parts.in_flight)
+            self._upload_pieces(key, cut, parts, moved)
+
+    def _upload_pieces(self, key: str, pieces: Iterable[Piece], parts: Parts, moved: Moved) -> None:
+        """Upload an object in parts. `moved` is called with the bytes that have arrived. Its exception ends the upload:
+        obstore aborts it and passes the exception on."""
+        in_flight: deque[int] = deque()
+
+        def paced() -> Iterator[Piece]:
+            for piece in pieces:
+                in_flight.append(len(piece))
+                moved(in_flight.popleft() if len(in_flight) > parts.in_flight else 0)
+                yield piece
+
+        obstore.put(self._large, key, paced(), chunk_size=parts.bytes, max_concurrency=parts.in_flight)
+        moved(sum(in_flight))
 
     def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
         """See `Backend`. Several ranges at a time; memory stays at a few pieces."""
@@ -379,18 +391,6 @@ def _pieces(path: Path, size: int, consume: Callable[[bytes], None]) -> Iterator
         while piece := file.read(size):
             consume(piece)
             yield piece
-
-
-def _paced(pieces: Iterable[Piece], moved: Moved, in_flight: int) -> Iterator[Piece]:
-    """Yield the pieces, and call `moved` for the pieces that have arrived. An exception of `moved` ends the upload:
-    obstore aborts it and passes the exception on. The last `in_flight` pieces count once obstore has read the last one,
-    shortly before they have arrived."""
-    ahead: deque[int] = deque()
-    for piece in pieces:
-        ahead.append(len(piece))
-        moved(ahead.popleft() if len(ahead) > in_flight else 0)
-        yield piece
-    moved(sum(ahead))
 
 
 def _version(meta: Any) -> Version:

@@ -10,7 +10,7 @@ from everspot_store.errors import TransferCancelled
 
 class Transfer:
     """The progress of an upload of one or more files. Thread-safe. Bytes count when they have arrived; the last pieces
-    of a multipart upload count slightly earlier."""
+    of a multipart upload count when the object exists."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

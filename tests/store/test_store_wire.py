@@ -192,6 +192,28 @@ def test_a_download_that_is_denied_and_one_of_what_is_missing_are_told_apart(
     assert wire.spent and clock.slept == []
 
 
+def test_the_last_bytes_of_a_large_upload_count_when_the_object_exists(
+    bucket: Bucket, clock: ManualClock, tmp_path: Path
+) -> None:
+    size = 20 << 20
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(size)
+    for key in ("file", "memory"):
+        transfer, arrived = Transfer(clock), list[str]()
+        transfer.begin(size)
+
+        def moved(size: int, transfer: Transfer = transfer, arrived: list[str] = arrived) -> None:
+            transfer.moved(size)
+            if transfer.remaining_bytes == 0:
+                arrived.extend(entry.key for entry in bucket.list())
+
+        if key == "file":
+            bucket.upload(key, tmp_path / "large", moved)
+        else:
+            bucket.upload_view(key, memoryview(bytes(size)), moved)
+        assert key in arrived
+
+
 def test_an_upload_that_is_cancelled_leaves_nothing_behind(
     aws: str, bucket: Bucket, clock: ManualClock, tmp_path: Path
 ) -> None:

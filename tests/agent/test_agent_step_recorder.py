@@ -13,7 +13,7 @@ from everspot_core.jobs.step_lines import StepReport
 from everspot_store import ManualClock, Store
 from everspot_store.testing import FaultScript, MemoryBackend, faulty_store
 from everspot_train.agent.actions import JobKey
-from everspot_train.agent.steps.event_files import LOOK_EVERY, MOST_PER_LOOK, EventFiles
+from everspot_train.agent.steps.event_files import LOOK_EVERY, MOST_FILES, MOST_PER_LOOK, EventFiles
 from everspot_train.agent.steps.recorder import StepRecorder
 
 JOB = JobKey("job-1", 1)
@@ -84,6 +84,17 @@ def test_large_files_leave_time_for_the_others(tmp_path: Path, clock: ManualCloc
         write_events(tmp_path, name, record * (4 * MOST_PER_LOOK // len(record)))
     looks = [read(files) for _ in range(3)]
     assert StepReport(7, metrics={"loss": 0.5}) in [report for reports in looks for report in reports]
+
+
+def test_old_scalars_do_not_count_when_newer_files_are_removed(tmp_path: Path, clock: ManualClock) -> None:
+    paths = [write_events(tmp_path, str(number), encode_record(number, loss=0.5)) for number in range(MOST_FILES + 1)]
+    for number, path in enumerate(paths):
+        os.utime(path, (NOW + number, NOW + number))
+    files = EventFiles(tmp_path, clock)
+    paths[-1].unlink()
+    assert read(files) == []
+    write_events(tmp_path, "0", encode_record(100, loss=0.25))
+    assert read(files) == [StepReport(100, metrics={"loss": 0.25})]
 
 
 def test_lightning_s_placeholder_is_no_metric(tmp_path: Path, clock: ManualClock) -> None:

@@ -68,7 +68,7 @@ class EventFiles:
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root
         self._due = DueTimer(LOOK_EVERY, clock)
-        self._positions = {path: _Position(size) for path, size in find_event_files(root)}
+        self._positions = {path: _Position(size) for path, size in find_event_files(root, most=None)}
         self._clock = clock
         self._looks = 0
         self._parse: Any = None
@@ -158,8 +158,9 @@ class EventFiles:
                 yield event.step, moment, to_metric_name(value.tag), number
 
 
-def find_event_files(root: Path) -> list[tuple[Path, int]]:
-    """Return the event files below a folder with their sizes, at most MOST_FILES, the newest first."""
+def find_event_files(root: Path, most: int | None = MOST_FILES) -> list[tuple[Path, int]]:
+    """Return the event files below a folder with their sizes, the newest first. `most`: at most this many; None: all
+    files among the first MOST_ENTRIES entries."""
     files: list[tuple[float, Path, int]] = []
     visited, folders = 0, [(root, 0)]
     while folders and visited < MOST_ENTRIES:
@@ -179,7 +180,7 @@ def find_event_files(root: Path) -> list[tuple[Path, int]]:
                             files.append((status.st_mtime, Path(entry.path), status.st_size))
         except OSError:
             continue
-    return [(path, size) for _, path, size in sorted(files, key=lambda item: item[0], reverse=True)[:MOST_FILES]]
+    return [(path, size) for _, path, size in sorted(files, key=lambda item: item[0], reverse=True)[:most]]
 
 
 def _number(value: Any) -> float | None:

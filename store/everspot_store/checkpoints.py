@@ -192,12 +192,15 @@ class Checkpoints:
         order: Callable[[Sequence[Checkpoint]], Sequence[Checkpoint]] = lambda listed: listed,
         streams: Path | None = None,
         copies: LocalCopies | None = None,
+        *,
+        require_all: bool = False,
     ) -> Checkpoint | None:
         """Fetch the newest whole checkpoint into `folder`, each part under its name; None if there never was one.
 
         `include`: returns whether the part of a name is fetched. `order`: sorts the checkpoints into the order in which
         they are tried. `streams`: the folder for streams, one file each; None: `folder`. `copies`: streams of an
-        earlier owner on this machine; a segment that they hold unchanged is not downloaded.
+        earlier owner on this machine; a segment that they hold unchanged is not downloaded. `require_all`: whether the
+        parts that `include` leaves out have to exist, too.
 
         A checkpoint with a missing part or a wrong digest is skipped. A checkpoint that an attempt failed to load is
         skipped if an older one has no failed load. The next `publish` leaves skipped checkpoints out of the head. A
@@ -213,6 +216,8 @@ class Checkpoints:
         for checkpoint in ordered:
             try:
                 parts = [part for part in checkpoint.parts if include(part.name)]
+                if require_all:
+                    self._check_present(checkpoint)
                 self._parts.fetch(parts, folder, streams or folder, copies or LocalCopies({}))
             except (DigestMismatch, FileNotFoundError) as error:
                 _log.warning("job %s: checkpoint of step %d is not whole: %s", self._job_id, checkpoint.step, error)
@@ -224,6 +229,14 @@ class Checkpoints:
         if reasons:
             raise CheckpointCorrupt(self._job_id, reasons)
         return None
+
+    def _check_present(self, checkpoint: Checkpoint) -> None:
+        """Raises FileNotFoundError if a part does not exist with its size."""
+        places = {part.key.rpartition("/")[0] + "/" for part in checkpoint.parts}
+        sizes = {entry.key: entry.size for place in sorted(places) for entry in self._data.list(place)}
+        for part in checkpoint.parts:
+            if sizes.get(part.key) != part.size:
+                raise FileNotFoundError(f"{part.key} is missing or incomplete")
 
     def note_failed_load(self, step: int, epoch: int) -> None:
         """Record that an attempt failed while it loaded a checkpoint, so that the next attempt begins with another one.

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from everspot_core.jobs.records import Reason
+from everspot_store.file_tree import FileTree, TreeEntry
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.job_artifacts import LOAD_TIME, JobArtifacts
+from everspot_train.rundir import USER_FILE, USER_TREE
 from folder_helpers import Place, tree, write
 
 
@@ -52,3 +54,25 @@ def test_a_program_that_has_trained_since_has_loaded_its_checkpoint(
     place.clock.advance(timedelta(hours=hours))
     artifacts.note_failed_load(Ending(Reason.ERROR, 1, None, None), 1, None, tmp_path, made_steps=made_steps)
     assert len(tree(place.next_machine(3))) == (1 if older else 2)
+
+
+def test_the_users_files_are_those_of_the_checkpoint_that_the_library_loads(tmp_path: Path) -> None:
+    """Given a newest checkpoint whose state is gone from the store, when a machine restores both parts, then the user's
+    files come from the earlier checkpoint, as the state does."""
+    place = Place(tmp_path)
+    owner = place.store.checkpoints("job-1", 1)
+    owner.fence()
+    for step in (100, 200):
+        for name, content in (("state", f"state {step}"), (f"{USER_FILE}1", f"best {step}"), (USER_TREE, "")):
+            (tmp_path / name).write_text(content)
+        (tmp_path / USER_TREE).write_bytes(
+            FileTree(entries=[TreeEntry(path="best.pt", content=f"{USER_FILE}1")]).to_json()
+        )
+        owner.publish(step, {name: tmp_path / name for name in ("state", f"{USER_FILE}1", USER_TREE)})
+    newest = next(entry.key for entry in place.store.data.list() if "200/" in entry.key and entry.key.endswith("state"))
+    place.store.data.delete(newest)
+    folder = place.keeper(2)
+    assert not folder.restore()
+    assert (folder.folder / "best.pt").read_text() == "best 100"
+    loaded = place.store.checkpoints("job-1").restore(tmp_path / "state-2", lambda name: name == "state")
+    assert loaded is not None and loaded.step == 100

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.jobs.checkpoint import Checkpoint, Part, by_failed_loads
+from everspot_core.jobs.checkpoint import Checkpoint, Part, before_loop_end, by_failed_loads
 from everspot_core.jobs.records import EventKind
 from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, StoreError
 from everspot_store.checkpoints import FRESH
@@ -473,9 +473,11 @@ class FolderCheckpoints:
         self._next = max(self._next, checkpoint.step + 1)
 
     def _put_back_user_files(self) -> None:
-        """Restore the files of this folder that the trainer library has stored with its checkpoint."""
+        """Restore the files of this folder that the trainer library has stored with the checkpoint that it loads."""
         try:
-            checkpoint = self._checkpoints.restore(self._copies, include=lambda name: name.startswith(USER_FILE))
+            checkpoint = self._checkpoints.restore(
+                self._copies, lambda name: name.startswith(USER_FILE), before_loop_end, require_all=True
+            )
         except CheckpointCorrupt as error:  # the trainer reports it if its own parts are affected
             _log.warning("the folder of checkpoints is not put back: %s", error)
             return

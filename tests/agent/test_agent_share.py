@@ -119,6 +119,12 @@ def test_the_output_of_a_job_without_gpus_shows_no_failed_gpu() -> None:
         ("CheckpointCorrupt: job a: no checkpoint is whole: step 2: gone; step 1: gone", Reason.DAMAGED),
         ("everspot_store.errors.StoreDenied: 403", Reason.DENIED),
         ("StoreUnavailable: 503", Reason.SHUTDOWN),
+        ("everspot_store.errors.StoreBusy: 429 Too Many Requests", Reason.SHUTDOWN),
+        (
+            "RuntimeError: Caught StoreUnavailable in DataLoader worker process 0.\nStoreUnavailable: 503",
+            Reason.SHUTDOWN,
+        ),
+        ("RuntimeError: Caught KeyError in DataLoader worker process 0.\nStoreUnavailable: 503", Reason.ERROR),
         ("NonFiniteLoss: the loss is nan at step 3", Reason.ERROR),
     ],
 )

@@ -6,6 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from everspot_core.jobs.records import Reason
+from everspot_store import StoreUnavailable
+from everspot_store.cloud_errors import Refused
+from everspot_store.file_locks import LockBusy
+from everspot_train.agent.endings import judge_ending
+from everspot_train.agent.failures import Failure
 from everspot_train.trainer.publisher import Publisher, Snapshot, WriterDied
 
 pytestmark = pytest.mark.torch
@@ -71,3 +77,10 @@ def test_an_earlier_publication_that_does_not_end_costs_no_newer_step(
     assert not sender.busy
     assert "step 6 was not durable 1 s after it was waited for" in caplog.text
     sender.close()
+
+
+def test_each_error_of_an_unavailable_store_is_an_outage_of_the_store() -> None:
+    errors = {error for error in StoreUnavailable.__subclasses__() if error.__module__.startswith("everspot_")}
+    assert {LockBusy, WriterDied, Refused} <= errors
+    for error in errors - {Refused}:  # the store handles `Refused` itself
+        assert judge_ending(None, 1, None, Failure(message=f"{error.__name__}: x")).reason is Reason.SHUTDOWN

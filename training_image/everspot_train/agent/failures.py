@@ -35,7 +35,13 @@ _BY_EXCEPTION = {
     "StoreDenied": Reason.DENIED,
     "StoreMissing": Reason.DENIED,
     "StoreUnavailable": Reason.SHUTDOWN,
+    # Its subclasses, by name, because the agent does not import the trainer. `Refused` is no name for this store alone.
+    "StoreBusy": Reason.SHUTDOWN,
+    "LockBusy": Reason.SHUTDOWN,
+    "WriterDied": Reason.SHUTDOWN,
 }
+# torch raises the exception of a DataLoader's process again, with this text before the original traceback.
+_RAISED_IN_WORKER = re.compile(r"[\w.]+: Caught (\w+) in (?:DataLoader worker process|pin memory thread)\b")
 _SENTENCES = {
     Reason.DAMAGED: "none of the job's checkpoints is whole",
     Reason.DENIED: "the store refuses what the job needs",
@@ -75,11 +81,9 @@ class Failure:
             return Reason.MACHINE, "the machine's disk is full"
         if fault is FaultKind.GPUS:
             return Reason.MACHINE, f"a GPU of the machine failed: {_line(_GPU, self)}"
-        name = (message or self.message).split(":", 1)[0].rpartition(".")[2]
+        name, text = _split_exception(message or self.message)
         reason = _BY_EXCEPTION.get(name)
-        if reason is None:
-            return None
-        return reason, f"{_SENTENCES[reason]}: {(message or self.message).partition(': ')[2]}"
+        return (reason, f"{_SENTENCES[reason]}: {text}") if reason is not None else None
 
 
 def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure:
@@ -120,6 +124,14 @@ def signal_name(exit_code: int | None) -> str | None:
         return signal.Signals(-exit_code).name
     except ValueError:
         return f"signal {-exit_code}"
+
+
+def _split_exception(message: str) -> tuple[str, str]:
+    """Return the class name of the exception that caused a message, and its text."""
+    raised = _RAISED_IN_WORKER.match(message)
+    if raised is not None:
+        return raised[1], message.strip().splitlines()[-1].partition(": ")[2]
+    return message.split(":", 1)[0].rpartition(".")[2], message.partition(": ")[2]
 
 
 def _line(pattern: re.Pattern[str], failure: Failure) -> str:

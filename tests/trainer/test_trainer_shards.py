@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from everspot_core.jobs.job import JobSpec
-from everspot_store import NoRoom, SystemClock
+from everspot_store import ManualClock, NoRoom, StoreUnavailable, SystemClock
 from everspot_train.shard_cache.cache import ShardCache, open_cached
 from everspot_train.shards import ShardOrder, write_index
 from everspot_train.shards.index import read_counts
@@ -49,6 +49,27 @@ def test_the_longest_unused_files_make_space(tmp_path: Path) -> None:
     os.close(used)
     with pytest.raises(NoRoom):
         cache.fetch(DIGESTS[5], 3 * LENGTH + 1)
+
+
+@pytest.mark.parametrize(("outage_seconds", "is_fetched"), [(0, True), (240, True), (360, False)])
+def test_an_outage_of_the_store_is_waited_for_minutes(tmp_path: Path, outage_seconds: int, is_fetched: bool) -> None:
+    clock = ManualClock()
+
+    def download(digest: str, path: Path) -> None:
+        if clock.monotonic().total_seconds() < outage_seconds:
+            path.write_bytes(b"half")
+            raise StoreUnavailable("503")
+        write_content(digest, path)
+
+    cache = ShardCache(tmp_path, 3 * LENGTH, download, clock)
+    if is_fetched:
+        assert cache.fetch(DIGESTS[0], LENGTH)
+        assert files(tmp_path) == {DIGESTS[0]}
+    else:
+        with pytest.raises(StoreUnavailable):
+            cache.fetch(DIGESTS[0], LENGTH)
+        assert clock.monotonic().total_seconds() < outage_seconds
+        assert files(tmp_path) == set()
 
 
 def _download_forever(folder: Path, begun: Event) -> None:

@@ -4,16 +4,33 @@ import io
 import logging
 import tarfile
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from everspot_core.cluster.manifest import Manifest
-from everspot_store import Store
+from everspot_core.jobs.records import Reason
+from everspot_store import Dataset, Store, StoreUnavailable
+from everspot_train.agent.endings import judge_ending
+from everspot_train.rundir import Status
 from everspot_train.shards import ShardedDataset, ShardOrder, write_index
-from everspot_train.trainer.errors import TrainerError
+from everspot_train.shards.fetcher import Fetcher
+from everspot_train.trainer.errors import TrainerError, last_word
 
 SHARDS, SAMPLES = 6, 8
+OUTAGE = """
+import sys
+if "everspot_train.shard_cache" in sys.orig_argv:
+    from datetime import timedelta
+    from everspot_store import StoreUnavailable
+    from everspot_store.datasets import Datasets
+    from everspot_train.shard_cache import cache
+    def download(*arguments):
+        raise StoreUnavailable("503")
+    Datasets.download, cache._OUTAGE_PATIENCE = download, timedelta()
+"""
+"""A patch of the fetchers' processes: the store does not answer, and is not waited for."""
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")  # on two cores
 
 
@@ -79,15 +96,37 @@ def test_a_folder_is_read_in_the_order_of_the_job_and_a_warning_says_so(
     assert (dataset.traffic().fetched, dataset.traffic().cached) == (0, 0)
 
 
-def test_a_clusters_bucket_is_read_through_a_cache_of_the_user(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def put_into_cluster(tmp_path: Path, folder: Path) -> tuple[str, Dataset]:
+    """Make a cluster with the dataset. Returns the URL of its control bucket, and the dataset."""
     control, data = (f"file://{tmp_path}/{name}" for name in ("control", "bucket"))
     for name in ("control", "bucket"):
         (tmp_path / name).mkdir()
     store = Store.open(control, data)
     store.write_manifest(Manifest(cluster="c", cloud="folder", control_url=control, data_url=data))
-    stored = store.datasets.put("web", folder)
+    return control, store.datasets.put("web", folder)
+
+
+def test_a_long_outage_of_the_store_is_no_error_of_the_program(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, stored = put_into_cluster(tmp_path, folder)
+    (tmp_path / "patch").mkdir()
+    (tmp_path / "patch" / "sitecustomize.py").write_text(OUTAGE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "patch"))
+    with closing(Fetcher(tmp_path / "shards", 1 << 30, control)) as fetcher, pytest.raises(StoreUnavailable) as raised:
+        fetcher.fetch(stored.digest, 1)
+    phase, message = last_word(raised.value)
+    ending = judge_ending(None, 1, Status(phase=phase, message=message))
+    assert ending.reason is Reason.SHUTDOWN
+    assert ending.message == (
+        "the store could not be reached: a file of a streamed dataset cannot be had: StoreUnavailable: 503"
+    )
+
+
+def test_a_clusters_bucket_is_read_through_a_cache_of_the_user(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    control, stored = put_into_cluster(tmp_path, folder)
     monkeypatch.setenv("EVERSPOT_STORE", control)
     with caplog.at_level(logging.WARNING, "everspot.trainer"):
         dataset = ShardedDataset("web", cache_gb=1, window=2, decode=decode_key)

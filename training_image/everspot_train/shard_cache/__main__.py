@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from everspot_store import Store, SystemClock
+from everspot_store import Store, StoreUnavailable, SystemClock
 
 from everspot_train.rundir import RunContext, RunDir
 from everspot_train.shard_cache.cache import ShardCache
@@ -34,7 +34,8 @@ def main(arguments: list[str]) -> None:
         try:
             answer: dict[str, Any] = {"fetched": cache.fetch(request["digest"], request["length"])}
         except Exception as error:  # the process that asks for it raises it
-            answer = {"error": f"{type(error).__name__}: {error}"}
+            words = f"{type(error).__name__}: {error}"
+            answer = {"error": words, "unavailable": isinstance(error, StoreUnavailable)}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 

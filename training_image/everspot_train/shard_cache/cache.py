@@ -13,13 +13,16 @@ from datetime import timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_store import NoRoom
+from everspot_store import NoRoom, StoreUnavailable
 
 _LOCK_DIGITS = 2  # of a digest: 256 locks, however many files there are
 _DIGEST_DIGITS = 64
 _LOOK_EVERY = timedelta(seconds=0.2)
 _PATIENCE = timedelta(hours=1)
 """How long a download waits for the space of others."""
+_OUTAGE_PATIENCE = timedelta(minutes=5)
+"""How long a download is tried again while the store is unavailable."""
+_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
 
 
 class ShardCache:
@@ -42,8 +45,20 @@ class ShardCache:
 
         Raises:
             NoRoom: if the file alone is larger than the cache, or no space is left for an hour.
+            StoreUnavailable: if the store was unavailable for five minutes.
             DigestMismatch, FileNotFoundError, StoreError: as of the download.
         """
+        deadline, pause = self._clock.monotonic() + _OUTAGE_PATIENCE, _FIRST_PAUSE
+        while True:
+            try:
+                return self._fetch(digest, length)
+            except StoreUnavailable:
+                if self._clock.monotonic() >= deadline:
+                    raise
+            self._clock.sleep(pause)  # without the lock, which other processes need
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _fetch(self, digest: str, length: int) -> bool:
         if length > self._limit:
             raise NoRoom(length, self._limit)
         path = self._folder / digest

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from everspot_store import StoreUnavailable
+
 from everspot_train.trainer.errors import TrainerError
 
 
@@ -38,7 +40,8 @@ class Fetcher:
         """Bring a file into the cache. Returns whether it had to be downloaded.
 
         Raises:
-            TrainerError: if it cannot be had.
+            StoreUnavailable: if the store could not be reached for minutes, which is no error of the program.
+            TrainerError: if it cannot be had for another reason.
         """
         if self._pid != os.getpid():  # a fork
             self._process, self._pid = None, os.getpid()
@@ -58,7 +61,8 @@ class Fetcher:
             json.loads(line) if line else {"error": f"the fetcher ended: exit code {process.wait()}"}
         )
         if "error" in answer:
-            raise TrainerError(f"a file of a streamed dataset cannot be had: {answer['error']}")
+            kind = StoreUnavailable if answer.get("unavailable") else TrainerError
+            raise kind(f"a file of a streamed dataset cannot be had: {answer['error']}")
         return bool(answer["fetched"])
 
     def close(self) -> None:

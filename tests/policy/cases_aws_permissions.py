@@ -64,12 +64,20 @@ for action, resource in (
     ("iam:?*", "*"),
     ("iam:*", "arn:aws:iam::*:*"),
     ("*", "arn:aws:iam::123456789012:*"),
+    ("iam:*", "arn:aws:iam:*:*:*"),
+    ("*", "arn:aws:iam::*"),
+    ("iam:*", "arn:aws:iam"),
+    ("iam:*", "arn:aws:iam::123456789012:*/*"),
+    ("iam:*", [f"arn:aws:iam::123456789012:{kind}/*" for kind in ("role", "user", "group", "policy")]),
 ):
     c.bad({"policy": document(allow(action, resource))}, "policy.Statement[0]", engine=False)
 c.good({"policy": document(allow("iam:*", "arn:aws:iam::123456789012:role/acme/*"))})
 c.select("aws-no-star-permissions", "aws:iam/rolePolicyAttachment:RolePolicyAttachment")
 c.good({"role": "r", "policyArn": "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"})
 c.bad({"role": "r", "policyArn": "arn:aws:iam::aws:policy/AdministratorAccess"}, "policyArn")
+c.select("aws-no-star-permissions", "aws:iam/rolePolicyAttachmentsExclusive:RolePolicyAttachmentsExclusive")
+c.good({"roleName": "r", "policyArns": ["arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"]})
+c.bad({"roleName": "r", "policyArns": ["arn:aws:iam::aws:policy/AdministratorAccess"]}, "policyArns", engine=False)
 EC2 = document({**ROLE_TRUST, "Principal": {"Service": "ec2.amazonaws.com"}})
 c.select("aws-no-star-permissions", ROLE).good(
     {"assumeRolePolicy": EC2, "inlinePolicies": [{"policy": document(allow("s3:*"))}]}
@@ -85,6 +93,8 @@ c.good({"policy": document(allow("iam:PassRole", ONE))}, {"policy": document(all
 c.bad({"policy": document(allow(["ec2:RunInstances", "iam:PassRole"]))}, "policy.Statement[0]")
 c.bad({"policy": document(allow("iam:Pass*", "arn:aws:iam::123456789012:role/*"))}, "policy.Statement[0]", engine=False)
 
+for every_role in ("arn:aws:iam:*:*:*", "arn:aws:iam::*", "arn:aws:iam::123456789012:r*"):
+    c.bad({"policy": document(allow("iam:PassRole", every_role))}, "policy.Statement[0]", engine=False)
 for action in ("iam:*Role", "iam:P*Role", "iam:?assRole", "*:PassRole"):
     c.bad({"policy": document(allow(action))}, "policy.Statement[0]", engine=False)
 ROLES = "arn:aws:iam::*:role/*"

@@ -225,12 +225,27 @@ c.good(
     {**ISSUER, "attributeCondition": "assertion.repository in ['acme/a', 'acme/b']"},
     {**ISSUER, "attributeCondition": "assertion.repository == 'acme/a' || assertion.repository == 'acme/b'"},
     {**ISSUER, "attributeCondition": "assertion.sub.startsWith('repo:acme/a:')"},
+    {**ISSUER, "attributeCondition": "(assertion.repository == 'acme/a' && assertion.ref == 'refs/heads/main')"},
+    {**ISSUER, "attributeCondition": "attribute.repository_id in ['4711', '4712']"},
+    {**ISSUER, "attributeCondition": "assertion.repository == 'acme/a' && !(assertion.ref != 'refs/heads/main')"},
 )
 for condition in (
     "true || assertion.repository == 'acme/a'",
     "assertion.repository == assertion.repository",
     "!assertion.repository.startsWith('acme/')",
     "assertion.sub.startsWith('')",
+    "assertion.sub.startsWith('repo:')",
+    "assertion.sub.startsWith('repo:acme/')",
+    "!(assertion.repository == 'acme/a')",
+    "! (assertion.repository == 'acme/a')",
+    "!(true && assertion.repository == 'acme/a')",
+    "!(true && (assertion.repository == 'acme/a'))",
+    "assertion.repository.startsWith('acme/a')",
+    "google.subject in ['re']",
+    "assertion.repository == 'acme/a' ? true : true",
+    "(assertion.repository == 'acme/a') == false",
+    "assertion.repository != 'acme/a' && 'x' == 'x'",
+    "assertion.repository_id == '4711' || assertion.ref == 'refs/heads/main'",
 ):
     c.bad({**ISSUER, "attributeCondition": condition}, "attributeCondition", engine=False)
 c.bad(ISSUER, "attributeCondition")

@@ -44,6 +44,28 @@ def covers(pattern: str, action: str) -> bool:
     return fnmatchcase(action, pattern.replace("[", "[[]"))
 
 
+IDENTITIES = ("role", "user", "group", "policy")
+"""The kinds of resources of IAM by which permissions are given."""
+_SOME_NAMES = ("x", "acme-0123456789/Ops_team+ci=1,@Z")
+"""Names of one and of many characters. A pattern that matches both singles out no identity."""
+
+
+def matches_every(resource: str, kind: str) -> bool:
+    """Return whether a resource stands for all roles, users, groups or policies of an account.
+
+    A wildcard also stands for colons, and AWS completes an ARN with too few parts by wildcards (IAM User Guide,
+    "IAM JSON policy elements: Resource").
+    """
+    parts = resource.split(":")
+    complete = ":".join([*parts, *["*"] * (6 - len(parts))])
+    parts = complete.split(":")
+    partition, account = (
+        default if not part or set(part) & set("*?") else part
+        for part, default in ((parts[1], "aws"), (parts[4], "123456789012"))
+    )
+    return all(covers(complete, f"arn:{partition}:iam::{account}:{kind}/{name}") for name in _SOME_NAMES)
+
+
 def _all(pattern: str) -> bool:
     return ANYBODY in pattern and not pattern.strip("*?")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from everspot_core.validation.problems import Problem
 
-from everspot_policy.aws.documents import EQUAL, actions, conditions, covers, everywhere
+from everspot_policy.aws.documents import EQUAL, IDENTITIES, actions, conditions, covers, everywhere, matches_every
 from everspot_policy.aws.identity import PERMISSIONS, ROLE, allowed
 from everspot_policy.reading import hidden, texts
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
@@ -34,9 +34,6 @@ ESCALATING = (
     "iam:updateassumerolepolicy",
     "iam:updateloginprofile",
 )
-KINDS = ("role", "user", "group", "policy")
-_SOME_NAMES = ("x", "acme-0123456789/Ops_team+ci=1,@Z")
-"""Names of one and of many characters. A pattern that matches both singles out no identity."""
 LIMITS = ("iam:permissionsboundary", "iam:policyarn")
 TAGGED = ("aws:resourcetag/", "iam:resourcetag/")
 _EVERYTHING = ("", ":", "iam:")
@@ -56,21 +53,13 @@ def no_escalation(subject: Subject) -> Iterator[Problem]:
     """Find calls that hand out permissions, on all identities or all of a kind, without a limit."""
     for path, statement in allowed(subject):
         everything = everywhere(statement)
-        if not (everything or any(_matches_a_kind(each) for each in texts(statement.get("Resource")))):
+        if not (
+            everything
+            or any(matches_every(each, kind) for each in texts(statement.get("Resource")) for kind in IDENTITIES)
+        ):
             continue
         if not _limited(statement) and (action := _escalating(statement, everything=everything)):
             yield Problem(path, f"allows {action} on {'all resources' if everything else 'all of a kind'}")
-
-
-def _matches_a_kind(resource: str) -> bool:
-    """Return whether a resource with wildcards stands for all roles, users, groups or policies of an account."""
-    parts = [*resource.split(":"), "", "", "", ""]
-    partition, account = (
-        default if not part or set(part) & set("*?") else part
-        for part, default in ((parts[1], "aws"), (parts[4], "123456789012"))
-    )
-    arns = [f"arn:{partition}:iam::{account}:{kind}/" for kind in KINDS]
-    return any(all(covers(resource, arn + name) for name in _SOME_NAMES) for arn in arns)
 
 
 def _escalating(statement: Mapping[str, Any], *, everything: bool) -> str:

@@ -8,11 +8,13 @@ from everspot_core.validation.problems import Problem
 
 from everspot_policy.aws.documents import (
     ANYBODY,
+    IDENTITIES,
     actions,
     allows,
     conditions,
     covers,
     everywhere,
+    matches_every,
     narrowed,
     principals,
     statements,
@@ -32,13 +34,15 @@ ATTACHMENTS = (
     "aws:iam/policyAttachment:PolicyAttachment",
     "aws:iam/userPolicyAttachment:UserPolicyAttachment",
     "aws:iam/groupPolicyAttachment:GroupPolicyAttachment",
+    "aws:iam/rolePolicyAttachmentsExclusive:RolePolicyAttachmentsExclusive",
+    "aws:iam/userPolicyAttachmentsExclusive:UserPolicyAttachmentsExclusive",
+    "aws:iam/groupPolicyAttachmentsExclusive:GroupPolicyAttachmentsExclusive",
 )
+_ATTACHED = ("managedPolicyArns", "policyArns", "policyArn")
+"""Fields that name policies: of a role, of all attachments of an identity, of one attachment."""
 HANDING_OVER = "iam:passrole"
 TOO_MUCH = ("AdministratorAccess", "PowerUserAccess", "IAMFullAccess")
 """Policies of AWS that give everything, or the means to take it."""
-
-ALL_OF_IAM = re.compile(r"arn:[^:]*:iam::[^:]*:[*?]*\*")
-ALL_ROLES = re.compile(r"arn:[^:]*:iam::[^:]*:(role/?)?[*?]*\*")
 
 REPOSITORY = re.compile(r"repo:[^*?/:]+/[^*?/:]+(:.*)?")
 """One repository in a job's subject; its id stands after `@` in what GitHub issues since 2026."""
@@ -78,7 +82,8 @@ def allowed(subject: Subject) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def no_star_permissions(subject: Subject) -> Iterator[Problem]:
     """Yield all actions, or all of IAM, on all resources; AWS's own policies that come to the same."""
     for path, statement in allowed(subject):
-        iam = any(ALL_OF_IAM.fullmatch(resource) for resource in texts(statement.get("Resource")))
+        resources = texts(statement.get("Resource"))
+        iam = all(any(matches_every(resource, kind) for resource in resources) for kind in IDENTITIES)
         if not (everywhere(statement) or iam):
             continue
         if "NotAction" in statement and everywhere(statement):
@@ -86,12 +91,10 @@ def no_star_permissions(subject: Subject) -> Iterator[Problem]:
         for action in actions(statement):
             if "*" in action and re.sub(r"[*?]", "", action) in ("", ":", "iam:"):
                 yield Problem(path, f"allows {action} on {'all resources' if everywhere(statement) else 'all of IAM'}")
-    attached = subject.inputs.get("managedPolicyArns") if subject.type == ROLE else subject.inputs.get("policyArn")
-    for arn in texts(attached):
-        if arn.rpartition("/")[2] in TOO_MUCH and ":aws:policy/" in arn:
-            yield Problem(
-                "policyArn" if subject.type != ROLE else "managedPolicyArns", f"{arn.rpartition('/')[2]} is too much"
-            )
+    for field in _ATTACHED:
+        for arn in texts(subject.inputs.get(field)):
+            if arn.rpartition("/")[2] in TOO_MUCH and ":aws:policy/" in arn:
+                yield Problem(field, f"{arn.rpartition('/')[2]} is too much")
 
 
 @rule(
@@ -112,7 +115,7 @@ def pass_role_limited(subject: Subject) -> Iterator[Problem]:
             passing += (
                 [] if any(covers(each.lower(), HANDING_OVER) for each in texts(besides)) else ["all actions but some"]
             )
-        all_roles = any(ALL_ROLES.fullmatch(role) for role in texts(statement.get("Resource")))
+        all_roles = any(matches_every(role, "role") for role in texts(statement.get("Resource")))
         if passing and (everywhere(statement) or all_roles):
             yield Problem(path, f"allows {passing[0]} on all roles")
 

@@ -21,11 +21,20 @@ BROAD = re.compile(r"gcp:(projects|folder|organizations)/")
 """Types of resources that contain other resources; a grant on them includes these."""
 DEFAULT_ACCOUNT = re.compile(r"(default|\d+-compute@developer\.gserviceaccount\.com)")
 GITHUB = "https://token.actions.githubusercontent.com"
+_NAME = r"['\"][\w.-]+/[\w.-]+['\"]"
+_ID = r"['\"]\d+['\"]"
+_SUBJECT = r"['\"]repo:[\w.-]+/[\w.-]+:[^'\"]*['\"]"
+_COMPARED = {
+    r"(assertion|attribute)\.repository": _NAME,
+    r"(assertion|attribute)\.repository_id": _ID,
+    r"(assertion\.sub|google\.subject)": _SUBJECT,
+}
 REPOSITORY = re.compile(
-    r"(?<!!)\b(assertion\.(repository|repository_id)|attribute\.(repository|repository_id)|google\.subject|assertion\.sub)"
-    r"\s*(==|in\b|\.startsWith\b)[\s(\[]*['\"][^'\"]{2,}"
+    "|".join(rf"{claim} *(== *{value}|in *\[ *{value}( *, *{value})* *\])" for claim, value in _COMPARED.items())
+    + rf"|(assertion\.sub|google\.subject)\.startsWith\( *{_SUBJECT} *\)?"
 )
-"""A comparison with a text: with itself, everything is equal."""
+"""The whole of a comparison with one repository or several, each named in full. GitHub's ids are numbers, and a subject
+begins with `repo:OWNER/NAME:`."""
 
 
 def grants(subject: Subject) -> Iterator[tuple[str, str, list[str]]]:
@@ -124,8 +133,30 @@ def trust_named(subject: Subject) -> Iterator[Problem]:
     if text(mapping(subject.inputs.get("oidc")).get("issuerUri")).rstrip("/") != GITHUB:
         return
     condition = subject.inputs.get("attributeCondition")
-    if not hidden(condition) and not all(REPOSITORY.search(each) for each in text(condition).split("||")):
+    if not hidden(condition) and not _names_repositories(text(condition)):
         yield Problem("attributeCondition", "has to compare repository_id or repository")
+
+
+def _names_repositories(condition: str) -> bool:
+    """Return whether each alternative of a condition (CEL) compares a claim with named repositories. What is not read
+    here, such as a negated group or a choice by `?`, counts as if it held for everybody."""
+    if "?" in condition:
+        return False
+    return all(
+        any(REPOSITORY.fullmatch(part.strip(" \t\n()")) for part in alternative.split("&&"))
+        for alternative in _without_negated_groups(condition).split("||")
+    )
+
+
+def _without_negated_groups(condition: str) -> str:
+    """Return the condition with `true` in place of each group that is negated."""
+    while (begin := re.search(r"!\s*\(", condition)) is not None:
+        depth, end = 1, begin.end()
+        while depth and end < len(condition):
+            depth += {"(": 1, ")": -1}.get(condition[end], 0)
+            end += 1
+        condition = f"{condition[: begin.start()]}true{condition[end:]}"
+    return condition
 
 
 @rule(

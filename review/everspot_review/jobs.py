@@ -56,7 +56,7 @@ def effects(
         if step.type in kinds.stateful:
             job_effects += _of_what_is_stored(step, kinds)
         if deed(step) is Deed.UPDATE:
-            job_effects += _loosened(step)
+            job_effects += [*_loosened(step), *_sooner_expiries(step, kinds), *_harmful_settings(step, kinds)]
     return tuple(sorted(job_effects, key=lambda effect: (not effect.harm, effect.resource)))
 
 
@@ -146,6 +146,37 @@ def _loosened(step: LoggedStep) -> list[JobEffect]:
     if step.old.retained and not step.new.retained:
         loosened.append(_effect(step, "no longer kept when it is deleted.", harm=True))
     return loosened
+
+
+def _sooner_expiries(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
+    """Return the objects of a bucket that are deleted sooner than before. The cloud applies a rule to objects that are
+    there, within about a day."""
+    read = kinds.expiries.get(step.type)
+    if read is None or step.old is None or step.new is None:
+        return []
+    before, after = read(step.old.inputs), read(step.new.inputs)
+    sooner = []
+    for prefix, days in sorted(after.items()):
+        earlier = min((limit for name, limit in before.items() if prefix.startswith(name)), default=None)
+        if earlier is not None and earlier <= days:
+            continue
+        names = f"below {prefix}" if prefix else "of every name"
+        was = "never before" if earlier is None else f"{earlier:g} before"
+        text = f"objects {names} are deleted {days:g} days after they were written ({was}), those that are there too."
+        sooner.append(_effect(step, text, harm=True))
+    return sooner
+
+
+def _harmful_settings(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
+    """Return the settings by which a step loses data, or lets a later step lose it."""
+    if step.old is None or step.new is None:
+        return []
+    old, new = step.old.inputs, step.new.inputs
+    return [
+        _effect(step, f"{path} becomes {str(value).lower()}: {consequence}.", harm=True)
+        for path, value, consequence in kinds.settings.get(step.type, ())
+        if at(new, path) == value and at(old, path) != value
+    ]
 
 
 def _goes(done: Deed) -> str:

@@ -8,8 +8,9 @@ import pytest
 from everspot_clouds.registry import resource_kinds
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.declared import UNKNOWN
+from everspot_review.event_log import LoggedStep, ResourceState
 from everspot_review.events import read
-from everspot_review.jobs import RunningJobs
+from everspot_review.jobs import RunningJobs, effects
 from everspot_review.judge import judge
 from everspot_review.report import EnvironmentReport
 
@@ -184,3 +185,63 @@ def test_the_harmful_come_first(report: Callable[..., EnvironmentReport]) -> Non
     for name in ("gcp-destroy", "aws-destroy", "aws-replace-unprotected"):
         harms = [effect.harm for effect in report(name).effects]
         assert harms == sorted(harms, reverse=True)
+
+
+LIFECYCLE = "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration"
+GBUCKET = "gcp:storage/bucket:Bucket"
+
+
+def s3_rules(prefix: str, days: int, status: str = "Enabled") -> dict[str, Any]:
+    return {"rules": [{"status": status, "filter": {"prefix": prefix}, "expiration": {"days": days}}]}
+
+
+def gcs_rules(days: int, **condition: Any) -> dict[str, Any]:
+    return {"lifecycleRules": [{"action": {"type": "Delete"}, "condition": {"age": days, **condition}}]}
+
+
+JOBS = {"matchesPrefixes": ["jobs/"]}
+SOONER = "objects below jobs/ are deleted 30 days after they were written (365 before), those that are there too."
+FIRST = "objects of every name are deleted 1 days after they were written (never before), those that are there too."
+EMPTIED = "forceDestroy becomes true: a later deletion of the bucket also deletes all objects in it."
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "texts"),
+    [
+        (LIFECYCLE, s3_rules("jobs/", 365), s3_rules("jobs/", 30), [SOONER]),
+        (LIFECYCLE, s3_rules("jobs/", 30), s3_rules("jobs/", 365), []),
+        (LIFECYCLE, s3_rules("jobs/", 365), s3_rules("jobs/", 30, "Disabled"), []),
+        (LIFECYCLE, s3_rules("", 30), s3_rules("jobs/", 30), []),  # all objects had that limit
+        (LIFECYCLE, {"rules": []}, s3_rules("", 1), [FIRST]),
+        (GBUCKET, gcs_rules(365, **JOBS), gcs_rules(30, **JOBS), [SOONER]),
+        (GBUCKET, gcs_rules(365, **JOBS), gcs_rules(30, **JOBS, withState="ARCHIVED"), []),
+        (GBUCKET, {}, gcs_rules(1), [FIRST]),
+        (GBUCKET, {"forceDestroy": False}, {"forceDestroy": True}, [EMPTIED]),
+        ("aws:s3/bucket:Bucket", {}, {"forceDestroy": True}, [EMPTIED]),
+        ("aws:s3/bucket:Bucket", {"forceDestroy": True}, {"forceDestroy": False}, []),
+        (
+            "aws:s3/bucketVersioning:BucketVersioning",
+            {"versioningConfiguration": {"status": "Enabled"}},
+            {"versioningConfiguration": {"status": "Suspended"}},
+            [
+                "versioningConfiguration.status becomes suspended: earlier versions of what is written are no longer "
+                "kept."
+            ],
+        ),
+        (
+            "aws:kms/key:Key",
+            {},
+            {"isEnabled": False},
+            ["isEnabled becomes false: nothing that the key encrypts can be read."],
+        ),
+    ],
+)
+def test_a_setting_by_which_data_is_lost_is_a_harm(
+    kind: str, old: dict[str, Any], new: dict[str, Any], texts: list[str]
+) -> None:
+    before, after = (
+        ResourceState(inputs=inputs, outputs={}, id="x", protected=False, retained=True, custom=True)
+        for inputs in (old, new)
+    )
+    step = LoggedStep(f"urn:pulumi:prod::everspot::{kind}::store", kind, ("update",), before, after, {"any": "update"})
+    assert [(e.text, e.harm) for e in effects((step,), resource_kinds())] == [(text, True) for text in texts]

@@ -14,6 +14,22 @@ def _refreshes(inputs: Inputs) -> bool:
     return bool(inputs.get("instanceRefresh"))
 
 
+def _expiries(inputs: Inputs) -> dict[str, float]:
+    """Return the days of the enabled rules that delete current objects (Amazon S3 User Guide, "Lifecycle configuration
+    elements")."""
+    days: dict[str, float] = {}
+    for rule in inputs.get("rules") or ():
+        expiration = rule.get("expiration") if isinstance(rule, dict) and rule.get("status") == "Enabled" else None
+        after = expiration.get("days") if isinstance(expiration, dict) else None
+        if isinstance(after, int | float):
+            chosen = rule.get("filter") if isinstance(rule.get("filter"), dict) else {}
+            prefix = str(chosen.get("prefix") or (chosen.get("and") or {}).get("prefix") or rule.get("prefix") or "")
+            days[prefix] = min(after, days.get(prefix, after))
+    return days
+
+
+_EMPTIED = (("forceDestroy", True, "a later deletion of the bucket also deletes all objects in it"),)
+
 KINDS = ResourceKinds(
     fleets={
         "aws:ec2/fleet:Fleet": FleetKind(
@@ -66,4 +82,16 @@ KINDS = ResourceKinds(
     },
     emptied={"aws:s3/bucket:Bucket": "forceDestroy", "aws:s3/bucketV2:BucketV2": "forceDestroy"},
     schedulers=frozenset({"everspot:index:AwsSchedulerService"}),
+    expiries={
+        "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": _expiries,
+        "aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2": _expiries,
+    },
+    settings={
+        "aws:s3/bucket:Bucket": _EMPTIED,
+        "aws:s3/bucketV2:BucketV2": _EMPTIED,
+        "aws:s3/bucketVersioning:BucketVersioning": (
+            ("versioningConfiguration.status", "Suspended", "earlier versions of what is written are no longer kept"),
+        ),
+        "aws:kms/key:Key": (("isEnabled", False, "nothing that the key encrypts can be read"),),
+    },
 )

@@ -45,6 +45,10 @@ class ResourceKinds:
         emptied: type of a bucket with the property that empties it when it is deleted. Without that property a bucket
             with objects is not deleted.
         schedulers: types of the components whose instance is the scheduler.
+        expiries: functions that return after how many days a bucket's objects are deleted, by the beginning of their
+            names.
+        settings: values of properties by which data is or may be lost, by type: path, value, and the effect, for
+            people.
     """
 
     fleets: Mapping[str, FleetKind] = field(default_factory=dict)
@@ -52,6 +56,8 @@ class ResourceKinds:
     stateful: Mapping[str, str] = field(default_factory=dict)
     emptied: Mapping[str, str] = field(default_factory=dict)
     schedulers: frozenset[str] = frozenset()
+    expiries: Mapping[str, Callable[[Inputs], dict[str, float]]] = field(default_factory=dict)
+    settings: Mapping[str, tuple[tuple[str, Any, str], ...]] = field(default_factory=dict)
 
 
 def joined(*kinds: ResourceKinds) -> ResourceKinds:
@@ -62,4 +68,6 @@ def joined(*kinds: ResourceKinds) -> ResourceKinds:
         stateful={name: lost for group in kinds for name, lost in group.stateful.items()},
         emptied={name: path for group in kinds for name, path in group.emptied.items()},
         schedulers=frozenset().union(*(group.schedulers for group in kinds)),
+        expiries={name: read for group in kinds for name, read in group.expiries.items()},
+        settings={name: settings for group in kinds for name, settings in group.settings.items()},
     )

@@ -21,6 +21,22 @@ _GROUP = FleetKind(
 )
 _TEMPLATE = TemplateKind(image=("disks[0].sourceImage",))
 
+
+def _expiries(inputs: Inputs) -> dict[str, float]:
+    """Return the days of the rules that delete live objects by their age (Cloud Storage, "Object Lifecycle
+    Management")."""
+    days: dict[str, float] = {}
+    for rule in inputs.get("lifecycleRules") or ():
+        action, condition = (rule.get(part) if isinstance(rule, dict) else None for part in ("action", "condition"))
+        if not isinstance(action, dict) or not isinstance(condition, dict) or action.get("type") != "Delete":
+            continue
+        age = condition.get("age")
+        if isinstance(age, int | float) and condition.get("withState") != "ARCHIVED":
+            for prefix in condition.get("matchesPrefixes") or ("",):
+                days[str(prefix)] = min(age, days.get(str(prefix), age))
+    return days
+
+
 KINDS = ResourceKinds(
     fleets={
         "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager": _GROUP,
@@ -33,6 +49,7 @@ KINDS = ResourceKinds(
     stateful={
         "gcp:storage/bucket:Bucket": "all objects in it",
         "gcp:kms/cryptoKey:CryptoKey": "the key, and with it all that it encrypts",
+        "gcp:kms/cryptoKeyVersion:CryptoKeyVersion": "this version of the key, and with it all that it encrypts",
         "gcp:compute/disk:Disk": "what is on the disk",
         "gcp:compute/regionDisk:RegionDisk": "what is on the disk",
         "gcp:filestore/instance:Instance": "all files in it",
@@ -51,4 +68,13 @@ KINDS = ResourceKinds(
     },
     emptied={"gcp:storage/bucket:Bucket": "forceDestroy"},
     schedulers=frozenset({"everspot:index:GcpSchedulerService"}),
+    expiries={"gcp:storage/bucket:Bucket": _expiries},
+    settings={
+        "gcp:storage/bucket:Bucket": (
+            ("forceDestroy", True, "a later deletion of the bucket also deletes all objects in it"),
+        ),
+        "gcp:kms/cryptoKeyVersion:CryptoKeyVersion": (
+            ("state", "DISABLED", "nothing that this version of the key encrypts can be read"),
+        ),
+    },
 )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import pulumi
 from everspot_core.validation.problems import BadInputs, Problems, shown
@@ -25,6 +26,47 @@ _CLUSTER_NAME = re.compile(rf"^[a-z][a-z0-9-]{{1,{MAX_CLUSTER_NAME - 2}}}[a-z0-9
 def token(kind: str) -> str:
     """Return the type token of a component."""
     return f"{PACKAGE}:index:{kind}"
+
+
+Target = TypeVar("Target", bound=pulumi.Input[str])
+
+
+class ListedTarget(NamedTuple, Generic[Target]):
+    """An entry of a list in the settings, for which one resource is declared.
+
+    Attributes:
+        suffix: The end of the resource's name.
+        former_suffix: The end of the name that the resource had when it was named after its place in the list.
+        target: The entry.
+    """
+
+    suffix: str
+    former_suffix: str
+    target: Target
+
+
+def name_by_target(kind: str, targets: Sequence[Target]) -> list[ListedTarget[Target]]:
+    """Return the entries of a list, which differ, each with a name that does not depend on its place.
+
+    If the place named the resource, the removal of an entry would make the engine change that entry's resource into
+    the next entry's, and delete the next entry's own resource after that. In IAM both are the same grant, which would
+    be deleted; EC2 refuses a second rule of the same kind. An output of another resource has no value yet that could
+    name it: it is named after its place among the outputs.
+    """
+    listed: list[ListedTarget[Target]] = []
+    outputs = 0
+    for index, target in enumerate(targets):
+        if isinstance(target, str):
+            suffix = f"{kind}-{target}"
+        else:
+            suffix, outputs = f"{kind}-output-{outputs}", outputs + 1
+        listed.append(ListedTarget(suffix, f"{kind}-{index}", target))
+    return listed
+
+
+def former_name(name: str) -> pulumi.ResourceOptions:
+    """Return the option by which the engine takes a resource of another name for this one."""
+    return pulumi.ResourceOptions(aliases=[pulumi.Alias(name=name)])
 
 
 def check_cluster_name(problems: Problems, cluster: str) -> None:

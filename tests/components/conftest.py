@@ -202,6 +202,20 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     return dependencies
 
 
+@pytest.fixture
+def former_names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Of every resource that is declared, by name: the other names by which the engine knows it."""
+    former_names: dict[str, list[str]] = {}
+    register = pulumi.runtime.mocks.MockMonitor.RegisterResource
+
+    def spy(self: Any, request: Any) -> Any:
+        former_names[request.name] = [alias.spec.name for alias in request.aliases if alias.spec.name]
+        return register(self, request)
+
+    monkeypatch.setattr(pulumi.runtime.mocks.MockMonitor, "RegisterResource", spy)
+    return former_names
+
+
 SPEC: AwsTrainingClusterArgs = {
     "tags": TAGS,
     "zones": ["eu-west-1a", "eu-west-1b"],

@@ -48,15 +48,15 @@ class GcpAccountSetup(pulumi.ComponentResource):
         common.raise_bad(problems, f"GcpAccountSetup {name}")
         on = [self._service(f"{name}-{service}", f"{service}.googleapis.com") for service in SERVICES]
         self.services = pulumi.Output.all(*[service.service for service in on]).apply(list)
-        for index, key in enumerate(args.get("volume_kms_keys", [])):
-            self._grant(f"{name}-volumes-{index}", key, on)
+        for suffix, former_suffix, key in common.name_by_target("volumes", args.get("volume_kms_keys", [])):
+            self._grant(f"{name}-{suffix}", key, on, former_name=f"{name}-{former_suffix}")
         self.register_outputs(outputs(self))
 
     def _service(self, name: str, service: str) -> "projects.Service":
         own = pulumi.ResourceOptions(parent=self, retain_on_delete=True)
         return projects.Service(name, service=service, disable_on_destroy=False, opts=own)
 
-    def _grant(self, name: str, key: str, after: "list[projects.Service]") -> None:
+    def _grant(self, name: str, key: str, after: "list[projects.Service]", *, former_name: str) -> None:
         """Let Compute Engine's service agent use a key, because the agent encrypts disks (Compute Engine documentation,
         "Protect resources by using Cloud KMS keys")."""
         message = "volumeKmsKeys: the project cannot be read (resourcemanager.projects.get)."
@@ -68,7 +68,9 @@ class GcpAccountSetup(pulumi.ComponentResource):
             member=project.apply(
                 lambda found: f"serviceAccount:service-{found['number']}@compute-system.iam.gserviceaccount.com"
             ),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=list(after)),
+            opts=pulumi.ResourceOptions.merge(
+                pulumi.ResourceOptions(parent=self, depends_on=list(after)), common.former_name(former_name)
+            ),
         )
 
 

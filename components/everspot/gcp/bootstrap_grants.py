@@ -10,6 +10,7 @@ import pulumi
 from everspot_clouds.gcp import deployers
 from pulumi_gcp import iam, kms, serviceaccount
 
+from everspot.common import former_name, name_by_target
 from everspot.gcp.granting import Granting
 from everspot.gcp.policies import Condition
 from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, deployed_by, merged_ref, subjects
@@ -91,15 +92,19 @@ def grant_impersonation(
 ) -> None:
     """Let a part's jobs, and the runners' own accounts, become its service account. Each subject is named in full."""
     child = pulumi.ResourceOptions(parent=parent)
-    whole: list[tuple[str, str, pulumi.Input[str]]] = []
     if identity_pool is not None:
         for index, subject in enumerate(subjects(identity_pool.repository, part)):
             member = pulumi.Output.concat("principal://iam.googleapis.com/", identity_pool.pool, "/subject/", subject)
-            whole.append((f"jobs-{index}", USER, member))
-    whole += [(f"runner-{index}", IMPERSONATOR, f"serviceAccount:{email}") for index, email in enumerate(runners)]
-    for suffix, role, principal in whole:
+            serviceaccount.IAMMember(
+                f"{name}-jobs-{index}", service_account_id=account.name, role=USER, member=member, opts=child
+            )
+    for suffix, former_suffix, email in name_by_target("runner", runners):
         serviceaccount.IAMMember(
-            f"{name}-{suffix}", service_account_id=account.name, role=role, member=principal, opts=child
+            f"{name}-{suffix}",
+            service_account_id=account.name,
+            role=IMPERSONATOR,
+            member=f"serviceAccount:{email}",
+            opts=pulumi.ResourceOptions.merge(child, former_name(f"{name}-{former_suffix}")),
         )
 
 

@@ -7,6 +7,7 @@ import pulumi
 from everspot_core.validation.problems import camel
 from pulumi_gcp import projects, pubsub, secretmanager, serviceaccount, storage
 
+from everspot.common import former_name
 from everspot.gcp.policies import Condition
 
 UNIQUE_DIGITS = 8
@@ -60,10 +61,13 @@ class Granting:
         bucket: pulumi.Input[str],
         role: pulumi.Input[str],
         condition: Callable[[str], Condition] | None = None,
+        *,
+        former_suffix: str = "",
     ) -> None:
-        """Bind a role on a bucket. `condition`: made of the bucket's name."""
+        """Bind a role on a bucket. `condition`: made of the bucket's name; `former_suffix`: of the binding's earlier
+        name."""
         about = None if condition is None else _about(pulumi.Output.from_input(bucket).apply(condition))
-        self._bind(storage.BucketIAMMember, suffix, role, bucket=bucket, condition=about)
+        self._bind(storage.BucketIAMMember, suffix, role, former_suffix, bucket=bucket, condition=about)
 
     def on_subscription(self, suffix: str, subscription: pulumi.Input[str], role: pulumi.Input[str]) -> None:
         """Bind a role on a subscription, projects/…/subscriptions/…."""
@@ -73,17 +77,27 @@ class Granting:
         """Bind a role on a topic, projects/…/topics/…."""
         self._bind(pubsub.TopicIAMMember, suffix, role, topic=topic)
 
-    def on_secret(self, suffix: str, secret: str, role: pulumi.Input[str]) -> None:
-        """Bind a role on a secret, projects/…/secrets/…."""
-        self._bind(secretmanager.SecretIamMember, suffix, role, secret_id=secret)
+    def on_secret(self, suffix: str, secret: str, role: pulumi.Input[str], *, former_suffix: str = "") -> None:
+        """Bind a role on a secret, projects/…/secrets/…. `former_suffix`: of the binding's earlier name."""
+        self._bind(secretmanager.SecretIamMember, suffix, role, former_suffix, secret_id=secret)
 
     def on_account(self, suffix: str, account: pulumi.Input[str], role: pulumi.Input[str]) -> None:
         """Bind a role on another service account, projects/…/serviceAccounts/…."""
         self._bind(serviceaccount.IAMMember, suffix, role, service_account_id=account)
 
-    def _bind(self, kind: Callable[..., pulumi.Resource], suffix: str, role: pulumi.Input[str], **where: Any) -> None:
+    def _bind(
+        self,
+        kind: Callable[..., pulumi.Resource],
+        suffix: str,
+        role: pulumi.Input[str],
+        former_suffix: str = "",
+        **where: Any,
+    ) -> None:
         """Bind a role to the account. `kind`: the kind of binding; `where`: its resource, and its condition."""
-        self.bindings.append(kind(f"{self._name}-{suffix}", role=role, member=self._member, opts=self._child, **where))
+        opts = self._child
+        if former_suffix:
+            opts = pulumi.ResourceOptions.merge(opts, former_name(f"{self._name}-{former_suffix}"))
+        self.bindings.append(kind(f"{self._name}-{suffix}", role=role, member=self._member, opts=opts, **where))
 
 
 def _about(condition: Condition | pulumi.Output[Condition]) -> dict[str, pulumi.Input[str]]:

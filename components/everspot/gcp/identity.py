@@ -105,12 +105,12 @@ class GcpIdentity(pulumi.ComponentResource):
         reads = functools.partial(policies.below_or_list, prefixes=policies.AGENT_READS)
         may.on_bucket("data-read", args["data_bucket"], read, reads)
         on_prefixes(may, "data-write", args["data_bucket"], write, policies.AGENT_KEEPS)
-        for index, bucket in enumerate(args.get("read_buckets", [])):
-            may.on_bucket(f"read-{index}", bucket, policies.VIEWER)
+        for suffix, former_suffix, bucket in common.name_by_target("read", args.get("read_buckets", [])):
+            may.on_bucket(suffix, bucket, policies.VIEWER, former_suffix=former_suffix)
         leave = may.role("leaver", policies.LEAVE, "End the own instance")
         may.on_project("leave", self._project, leave, policies.match_machines(agents(cluster)))
-        for index, secret in enumerate(args.get("secrets", [])):
-            may.on_secret(f"secret-{index}", secret, policies.ACCESSOR)
+        for suffix, former_suffix, secret in common.name_by_target("secret", args.get("secrets", [])):
+            may.on_secret(suffix, secret, policies.ACCESSOR, former_suffix=former_suffix)
 
     def _scheduler(self, may: Granting, read: pulumi.Output[str], write: pulumi.Output[str]) -> None:
         args, notifications = self._args, self._args.get("notifications", {})

@@ -14,10 +14,29 @@ KEYS = [f"projects/p/locations/eu/keyRings/r/cryptoKeys/{name}" for name in "abc
 SECRETS = [f"projects/p/secrets/{name}" for name in ("wandb", "hub", "git")]
 RUNNERS = [f"runner-{name}@p.iam.gserviceaccount.com" for name in "abc"]
 BUCKETS = ["corpus-a", "corpus-b", "corpus-c"]
+BLOCKS = ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"]
+GROUPS = ["sg-0a", "sg-0b", "sg-0c"]
+AWS_SPEC = {
+    "tags": GCP_SPEC["tags"],
+    "vpc_id": "vpc-mine",
+    "subnet_ids": ["eu-west-1a", "eu-west-1b"],
+    "image_id": "ami-1",
+    "capacity": {"instance_types": [{"type": "m6i.large"}], "standing": {"target": 1}},
+}
+INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
+EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
 
 
 def gcp_cluster(setting: str) -> Callable[[list[str]], Any]:
     return lambda targets: everspot.GcpTrainingCluster("train", {**GCP_SPEC, setting: targets}).urn  # type: ignore[misc]
+
+
+def aws_cluster(section: str, setting: str, **more: str) -> Callable[[list[str]], Any]:
+    def build(targets: list[str]) -> Any:
+        args: Any = {**AWS_SPEC, section: {setting: targets, **more}}
+        return everspot.AwsTrainingCluster("train", args).urn
+
+    return build
 
 
 def gcp_bootstrap(targets: list[str]) -> Any:
@@ -63,6 +82,28 @@ LISTS = {
     ),
     "volume keys": Listed(
         gcp_account, KEYS, "gcp:kms/cryptoKeyIAMMember:CryptoKeyIAMMember", "train-volumes-", "cryptoKeyId",
+    ),
+    "blocks of Prometheus": Listed(
+        aws_cluster("prometheus", "cidrs"), BLOCKS, INGRESS, "train-metrics-in-cidr-", "cidrIpv4",
+    ),
+    "groups of Prometheus": Listed(
+        aws_cluster("prometheus", "security_group_ids"), GROUPS, INGRESS, "train-metrics-in-group-",
+        "referencedSecurityGroupId",
+    ),
+    "blocks outside": Listed(
+        aws_cluster("egress", "cidrs"), BLOCKS, EGRESS, "train-network-out-cidr-", "cidrIpv4",
+    ),
+    "prefix lists outside": Listed(
+        aws_cluster("egress", "prefix_list_ids"), ["pl-0a", "pl-0b", "pl-0c"], EGRESS, "train-network-out-list-",
+        "prefixListId",
+    ),
+    "groups outside": Listed(
+        aws_cluster("egress", "security_group_ids"), GROUPS, EGRESS, "train-network-out-group-",
+        "referencedSecurityGroupId",
+    ),
+    "blocks of a proxy": Listed(
+        aws_cluster("egress", "proxy_cidrs", proxy="http://proxy.corp:3128"), BLOCKS, EGRESS,
+        "train-network-out-proxy-", "cidrIpv4",
     ),
 }  # fmt: skip
 

@@ -174,8 +174,8 @@ def test_its_ways_out_are_inputs_and_the_machines_know_the_proxy(declare: Declar
     args: Any = {k: v for k, v in {**spec, **EXISTING, "egress": egress}.items() if v is not None}
     recorder, _ = declare(lambda: {"id": AwsTrainingCluster("train", args).vpc_id})
     assert rules(recorder) == {
-        "vpc": ("train-network-blocks-id", 443), "s3": ("pl-found", 443), "cidr-0": ("10.200.0.0/16", 443),
-        "list-0": ("pl-0a", 443), "group-0": ("sg-0a", 443), "proxy-0": ("10.1.2.0/24", 3128),
+        "vpc": ("train-network-blocks-id", 443), "s3": ("pl-found", 443), "cidr-10.200.0.0/16": ("10.200.0.0/16", 443),
+        "list-pl-0a": ("pl-0a", 443), "group-sg-0a": ("sg-0a", 443), "proxy-10.1.2.0/24": ("10.1.2.0/24", 3128),
     }  # fmt: skip
     manifest = json.loads(recorder.inputs("train-manifest")["content"])
     assert manifest["proxy"]["url"] == "http://proxy.corp:3128"

@@ -34,8 +34,8 @@ def test_nothing_is_opened_unless_somebody_is_named(cluster: Callable[..., Any])
     names = before.types_by_name()
     assert {name: kind for name, kind in after.types_by_name().items() if name not in names} == {
         "train-metrics": GROUP,
-        "train-metrics-in-cidr-0": RULE,
-        "train-metrics-in-group-0": RULE,
+        "train-metrics-in-cidr-10.1.0.0/16": RULE,
+        "train-metrics-in-group-sg-0abc": RULE,
     }
     inward = [name for name, kind in names.items() if kind == RULE]
     assert inward == ["train-network-in-endpoints"], "into the endpoints alone"
@@ -45,8 +45,8 @@ def test_nothing_is_opened_unless_somebody_is_named(cluster: Callable[..., Any])
 def test_those_named_reach_the_port_and_the_scheduler_alone(cluster: Callable[..., Any]) -> None:
     recorder = cluster(prometheus={**READERS, "port": 9500.0})
     for name, source in (
-        ("cidr-0", {"cidrIpv4": "10.1.0.0/16"}),
-        ("group-0", {"referencedSecurityGroupId": "sg-0abc"}),
+        ("cidr-10.1.0.0/16", {"cidrIpv4": "10.1.0.0/16"}),
+        ("group-sg-0abc", {"referencedSecurityGroupId": "sg-0abc"}),
     ):
         rule = recorder.inputs(f"train-metrics-in-{name}")
         assert {key: rule[key] for key in ("ipProtocol", "fromPort", "toPort", *source)} == {

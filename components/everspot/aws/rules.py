@@ -6,6 +6,8 @@ import pulumi
 from everspot_clouds.aws.egress import proxy_port
 from pulumi_aws import ec2, vpc
 
+from everspot.common import former_name, name_by_target
+
 HTTPS = 443
 """The only port of calls to AWS."""
 
@@ -44,9 +46,11 @@ def allow_out(
     prefix_list_id: pulumi.Input[str] | None = None,
     cidr_ipv4: pulumi.Input[str] | None = None,
     port: int = HTTPS,
+    former: str = "",
 ) -> None:
     """Let a group's members open connections to one destination on one port. `to`: the destination's name for the
-    description."""
+    description; `former`: the rule's earlier name."""
+    opts = pulumi.ResourceOptions(parent=parent)
     vpc.SecurityGroupEgressRule(
         name,
         security_group_id=group.id,
@@ -57,7 +61,7 @@ def allow_out(
         ip_protocol="tcp",
         from_port=port,
         to_port=port,
-        opts=pulumi.ResourceOptions(parent=parent),
+        opts=pulumi.ResourceOptions.merge(opts, former_name(former)) if former else opts,
     )
 
 
@@ -73,24 +77,20 @@ def allow_egress(
     """Add the outbound rules of an existing VPC. `blocks`, `s3`: prefix lists of the VPC's own addresses and of S3."""
     allow_out(parent, f"{name}-out-vpc", group, to="the VPC", prefix_list_id=blocks)
     allow_out(parent, f"{name}-out-s3", group, to="S3", prefix_list_id=s3)
-    for index, block in enumerate(egress.get("cidrs", [])):
-        allow_out(parent, f"{name}-out-cidr-{index}", group, to="a block that egress names", cidr_ipv4=block)
-    for index, prefix_list in enumerate(egress.get("prefix_list_ids", [])):
-        allow_out(
-            parent, f"{name}-out-list-{index}", group, to="a prefix list that egress names", prefix_list_id=prefix_list
-        )
-    for index, other in enumerate(egress.get("security_group_ids", [])):
-        allow_out(
-            parent,
-            f"{name}-out-group-{index}",
-            group,
-            to="a group that egress names",
-            referenced_security_group_id=other,
-        )
+    for suffix, former_suffix, block in name_by_target("cidr", egress.get("cidrs", [])):
+        to, former = "a block that egress names", f"{name}-out-{former_suffix}"
+        allow_out(parent, f"{name}-out-{suffix}", group, to=to, cidr_ipv4=block, former=former)
+    for suffix, former_suffix, prefix_list in name_by_target("list", egress.get("prefix_list_ids", [])):
+        to, former = "a prefix list that egress names", f"{name}-out-{former_suffix}"
+        allow_out(parent, f"{name}-out-{suffix}", group, to=to, prefix_list_id=prefix_list, former=former)
+    for suffix, former_suffix, other in name_by_target("group", egress.get("security_group_ids", [])):
+        to, former = "a group that egress names", f"{name}-out-{former_suffix}"
+        allow_out(parent, f"{name}-out-{suffix}", group, to=to, referenced_security_group_id=other, former=former)
     port = proxy_port(egress.get("proxy", ""))
     if port is None:
         return
     if not egress.get("proxy_cidrs"):
         allow_out(parent, f"{name}-out-proxy", group, to="the proxy", prefix_list_id=blocks, port=port)
-    for index, block in enumerate(egress.get("proxy_cidrs", [])):
-        allow_out(parent, f"{name}-out-proxy-{index}", group, to="the proxy", cidr_ipv4=block, port=port)
+    for suffix, former_suffix, block in name_by_target("proxy", egress.get("proxy_cidrs", [])):
+        former = f"{name}-out-{former_suffix}"
+        allow_out(parent, f"{name}-out-{suffix}", group, to="the proxy", cidr_ipv4=block, port=port, former=former)

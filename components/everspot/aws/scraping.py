@@ -10,6 +10,7 @@ from everspot_core.validation.problems import Problems
 from pulumi_aws import ec2, vpc
 
 from everspot.aws import tagging
+from everspot.common import former_name, name_by_target
 
 WIDEST = 8
 """The prefix length of the widest block that may read. The metrics are neither encrypted nor behind a login."""
@@ -69,10 +70,10 @@ def scraped_group(
         opts=child,
     )
     blocks, groups = args.get("cidrs", []), args.get("security_group_ids", [])
-    sources: list[tuple[str, str | None, pulumi.Input[str] | None]] = []
-    sources += [(f"cidr-{n}", block, None) for n, block in enumerate(blocks)]
-    sources += [(f"group-{n}", None, other) for n, other in enumerate(groups)]
-    for suffix, block, other in sources:
+    sources: list[tuple[str, str, str | None, pulumi.Input[str] | None]] = []
+    sources += [(suffix, former, block, None) for suffix, former, block in name_by_target("cidr", blocks)]
+    sources += [(suffix, former, None, other) for suffix, former, other in name_by_target("group", groups)]
+    for suffix, former_suffix, block, other in sources:
         vpc.SecurityGroupIngressRule(
             f"{name}-in-{suffix}",
             security_group_id=group.id,
@@ -82,6 +83,6 @@ def scraped_group(
             ip_protocol="tcp",
             from_port=port,
             to_port=port,
-            opts=child,
+            opts=pulumi.ResourceOptions.merge(child, former_name(f"{name}-in-{former_suffix}")),
         )
     return group.id

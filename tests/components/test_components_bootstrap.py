@@ -218,6 +218,10 @@ def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(
     assert outputs["state"] == "s3://everspot-state-123456789012?region=eu-west-1"
     assert outputs["secrets"] == "awskms:///alias/everspot-state?region=eu-west-1"
     assert protection["everspot-bootstrap-state"] == protection["everspot-bootstrap-state-key"] == (True, True)
+    # Whatever belongs to them outlives the stack too, and nothing else does.
+    parts = ("alias", "private", "encryption", "tls", "versions", "lifecycle")
+    retained = {name for name, (_, retain) in protection.items() if retain}
+    assert retained == {f"everspot-bootstrap-state{end}" for end in ("", "-key", *(f"-{part}" for part in parts))}
     assert recorder.inputs("everspot-bootstrap-state-key")["enableKeyRotation"] is True
     versions = recorder.inputs("everspot-bootstrap-state-versions")["versioningConfiguration"]
     assert versions["status"] == "Enabled"

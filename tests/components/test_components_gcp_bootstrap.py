@@ -95,6 +95,7 @@ def test_state_lies_in_a_bucket_and_under_a_key_that_nothing_deletes(
     assert outputs["state"] == "gs://everspot-state-everspot-local"
     assert outputs["secrets"].startswith("gcpkms://")
     assert protection[f"{NAME}-state"] == protection[f"{NAME}-state-key"] == (True, True)
+    assert protection[f"{NAME}-state-encryption"] == (False, True), "Cloud Storage's use of the key"
     bucket = recorder.inputs(f"{NAME}-state")
     assert (bucket["uniformBucketLevelAccess"], bucket["publicAccessPrevention"]) == (True, "enforced")
     assert bucket["versioning"] == {"enabled": True}

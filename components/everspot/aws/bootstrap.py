@@ -66,7 +66,7 @@ class AwsBootstrap(pulumi.ComponentResource):
     A bucket and a key for the state of stacks; the roles preview, drift and deploy, which the jobs of one repository
     take by their identity tokens; the boundary of the roles that deployments make; the account's watch over spending.
     Put it into a stack of its own and apply that by hand: the role deploy may change none of it. `pulumi destroy`
-    deletes neither the bucket nor the key.
+    deletes neither the bucket, with its settings, nor the key, with its alias.
     """
 
     state_url: pulumi.Output[str]
@@ -128,7 +128,13 @@ class AwsBootstrap(pulumi.ComponentResource):
             # Without the key no state can be read any more.
             opts=pulumi.ResourceOptions(parent=self, protect=True, retain_on_delete=True),
         )
-        kms.Alias(f"{self._name}-state-alias", name=STATE_ALIAS, target_key_id=key.key_id, opts=self._child)
+        kms.Alias(
+            f"{self._name}-state-alias",
+            name=STATE_ALIAS,
+            target_key_id=key.key_id,
+            # The stacks' secrets provider names the alias, and not the key.
+            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=True),
+        )
         return key
 
     def _github(self) -> pulumi.Output[str]:

@@ -20,9 +20,10 @@ def add_state_bucket(
     parent: pulumi.Resource, name: str, bucket: pulumi.Input[str], key_arn: pulumi.Input[str], tags: dict[str, str]
 ) -> s3.Bucket:
     """Declare the bucket: versioned, private, encrypted with a customer key, over TLS alone, and never deleted."""
-    child = pulumi.ResourceOptions(parent=parent)
-    retained = pulumi.ResourceOptions(parent=parent, protect=True, retain_on_delete=True)
-    state = s3.Bucket(name, bucket=bucket, tags=tags, opts=retained)
+    # The settings that protect the bucket stay as long as the bucket does.
+    child = pulumi.ResourceOptions(parent=parent, retain_on_delete=True)
+    protected = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(protect=True))
+    state = s3.Bucket(name, bucket=bucket, tags=tags, opts=protected)
     closed = s3.BucketPublicAccessBlock(
         f"{name}-private",
         bucket=state.id,
@@ -48,7 +49,7 @@ def add_state_bucket(
         bucket=state.id,
         policy=state.arn.apply(lambda arn: json.dumps(policies.tls_only_bucket(arn))),
         # S3 refuses two changes of a bucket's access at the same moment.
-        opts=pulumi.ResourceOptions(parent=parent, depends_on=[closed]),
+        opts=pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=[closed])),
     )
     versioned = s3.BucketVersioning(
         f"{name}-versions", bucket=state.id, versioning_configuration={"status": "Enabled"}, opts=child
@@ -68,6 +69,6 @@ def add_state_bucket(
             "abort_incomplete_multipart_upload": {"days_after_initiation": ABORT_UPLOAD_DAYS},
         },
     ]
-    after = pulumi.ResourceOptions(parent=parent, depends_on=[versioned])
+    after = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=[versioned]))
     s3.BucketLifecycleConfiguration(f"{name}-lifecycle", bucket=state.id, rules=rules, opts=after)
     return state

@@ -54,7 +54,8 @@ def add_state_bucket(
         crypto_key_id=key.id,
         role="roles/cloudkms.cryptoKeyEncrypterDecrypter",
         member=agent.apply(lambda found: f"serviceAccount:{found['emailAddress']}"),
-        opts=pulumi.ResourceOptions(parent=parent),
+        # Without the grant Cloud Storage could neither read nor write the bucket's objects.
+        opts=pulumi.ResourceOptions(parent=parent, retain_on_delete=True),
     )
     return storage.Bucket(
         name,

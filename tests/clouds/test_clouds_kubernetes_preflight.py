@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 import yaml
-from everspot_clouds.base import Check, Verdict
+from everspot_clouds.base import Check, CloudError, Trouble, Verdict
 from everspot_clouds.kubernetes import preflight
 from everspot_clouds.kubernetes.checks import kubernetes_checks
 from everspot_clouds.kubernetes.client import KubernetesClient
@@ -398,3 +398,15 @@ def test_the_rights_that_a_deployer_lacks_are_named(deployer: Place, monkeypatch
     assert (check.group, check.verdict) == ("credentials", Verdict.FAIL)
     assert "you may not get namespaces, create namespaces" in check.detail
     assert KubernetesClient.open().may("create", "pods")
+
+
+@pytest.mark.parametrize("content", ["a: [b", "", "just words", "apiVersion: v1\nkind: Config\n"])
+def test_a_kubeconfig_that_cannot_be_used_is_a_matter_of_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(content)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    with pytest.raises(CloudError, match="no way to a Kubernetes cluster") as refused:
+        KubernetesClient.open()
+    assert refused.value.trouble is Trouble.CREDENTIALS and "KUBECONFIG" in refused.value.fix

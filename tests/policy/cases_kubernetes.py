@@ -139,6 +139,17 @@ c.bad(
 )  # fmt: skip
 c.select("kubernetes-pods-confined", DEPLOYMENT)
 c.bad({"spec": template(hostPID=True)}, "spec.template.spec.hostPID", engine=False)
+for other in ("apps/v1:ReplicaSet", "apps/v1:DeploymentPatch", "core/v1:ReplicationController"):
+    c.select("kubernetes-pods-confined", f"kubernetes:{other}")
+    c.bad({"spec": template(hostPID=True)}, "spec.template.spec.hostPID", engine=False)
+c.select("kubernetes-pods-confined", "kubernetes:batch/v1:CronJob")
+c.bad(
+    {"spec": {"jobTemplate": {"spec": template(hostNetwork=True)}}},
+    "spec.jobTemplate.spec.template.spec.hostNetwork",
+    engine=False,
+)
+c.select("kubernetes-pods-confined", "kubernetes:core/v1:PodPatch")
+c.bad({"spec": {"hostIPC": True}}, "spec.hostIPC", engine=False)
 
 
 def filtered(kind: Any, **container: Any) -> dict[str, Any]:

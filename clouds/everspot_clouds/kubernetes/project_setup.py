@@ -139,7 +139,7 @@ def _image(account: str, region: str, files: Sequence[str]) -> SetupStep:
     commands = (
         f"aws ecr create-repository --region {region} --repository-name {IMAGE_NAME}",
         login,
-        f'docker build -f "$EVERSPOT/training_image/bake/Dockerfile" '
+        f'docker build --platform linux/amd64 -f "$EVERSPOT/training_image/bake/Dockerfile" '
         f'--build-arg COMMIT=$(git -C "$EVERSPOT" rev-parse HEAD) -t {registry}/{IMAGE_NAME}:first "$EVERSPOT"',
         f"docker push {registry}/{IMAGE_NAME}:first",
         f'sed -i.old "s/sha256:{UNBUILT}/$({describe})/" {" ".join(files)}',

@@ -10,7 +10,11 @@ from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 PODS = (
     "kubernetes:core/*:Pod", "kubernetes:core/*:PodTemplate", "kubernetes:apps/*:Deployment",
-    "kubernetes:apps/*:DaemonSet", "kubernetes:apps/*:StatefulSet", "kubernetes:batch/*:Job",
+    "kubernetes:apps/*:DaemonSet", "kubernetes:apps/*:StatefulSet", "kubernetes:apps/*:ReplicaSet",
+    "kubernetes:core/*:ReplicationController", "kubernetes:batch/*:Job", "kubernetes:batch/*:CronJob",
+    "kubernetes:core/*:PodPatch", "kubernetes:apps/*:DeploymentPatch", "kubernetes:apps/*:DaemonSetPatch",
+    "kubernetes:apps/*:StatefulSetPatch", "kubernetes:apps/*:ReplicaSetPatch", "kubernetes:batch/*:JobPatch",
+    "kubernetes:batch/*:CronJobPatch", "kubernetes:core/*:ReplicationControllerPatch",
 )  # fmt: skip
 RIGHTS = ("kubernetes:rbac.authorization.k8s.io/*:Role", "kubernetes:rbac.authorization.k8s.io/*:ClusterRole")
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
@@ -22,9 +26,12 @@ _PROFILES = {
 
 def _pod(subject: Subject) -> tuple[str, Mapping[str, Any]]:
     """Return a pod's specification with its path: it is that of the template of whatever makes pods."""
-    path = {"Pod": ("spec",), "PodTemplate": ("template", "spec")}.get(
-        subject.type.rpartition(":")[2], ("spec", "template", "spec")
-    )
+    kind = subject.type.rpartition(":")[2].removesuffix("Patch")
+    path = {
+        "Pod": ("spec",),
+        "PodTemplate": ("template", "spec"),
+        "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+    }.get(kind, ("spec", "template", "spec"))
     return ".".join(path), inner(subject.inputs, *path)
 
 
@@ -42,7 +49,7 @@ def pods_confined(subject: Subject) -> Iterator[Problem]:
     for name in _HOST:
         if yes(spec.get(name)):
             yield Problem(f"{path}.{name}", "is true")
-    for kind in ("containers", "initContainers"):
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
         for here, container in objects(spec, kind):
             if yes(mapping(container.get("securityContext")).get("privileged")):
                 yield Problem(f"{path}.{here}.securityContext.privileged", "is true")

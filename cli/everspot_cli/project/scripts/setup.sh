@@ -4,7 +4,7 @@
 #
 #   setup.sh REVIEWER [PROGRAM]
 #
-# REVIEWER: a checkout whose reviewer is installed, unless EVERSPOT_RELEASE names a release.
+# REVIEWER: a checkout whose reviewer is installed, unless EVERSPOT_RELEASE is the requirement of another one.
 # PROGRAM: a checkout whose Pulumi program is going to be run; without it, neither engine nor packages of it.
 # A runner that has `everspot` or `pulumi` on its PATH keeps them; EVERSPOT_VENV names an environment for the program.
 set -euo pipefail
@@ -14,7 +14,7 @@ engine=3.259.0
 if ! command -v everspot >/dev/null; then
   python3 -m venv "$RUNNER_TEMP/reviewer"
   if [ -n "${EVERSPOT_RELEASE:-}" ]; then
-    "$RUNNER_TEMP/reviewer/bin/pip" install -q "everspot[cli,review,policy]==$EVERSPOT_RELEASE"
+    "$RUNNER_TEMP/reviewer/bin/pip" install -q "$EVERSPOT_RELEASE"
   elif [ -f "$reviewer/requirements.txt" ]; then # what `everspot init` has written: the release that this branch names
     "$RUNNER_TEMP/reviewer/bin/pip" install -q -r "$reviewer/requirements.txt"
   else

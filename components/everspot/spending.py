@@ -16,13 +16,21 @@ class TeamBudgetArgs(TypedDict):
     """Dollars of a calendar month, 1 to 100,000,000."""
 
 
+def budget_suffix(team: str) -> str:
+    """Return the end of the name of the resource that is a team's budget."""
+    return f"budget-{team.replace(' ', '_')}"
+
+
 def check_budgets(problems: Problems, budgets: Sequence[TeamBudgetArgs]) -> None:
     """Add a problem for each mistake in the budgets of teams."""
-    teams: set[str] = set()
+    teams: dict[str, str] = {}
     for index, budget in enumerate(budgets):
         here, team = problems.at(f"budgets[{index}]"), budget["team"]
         allowed = "has to be 1 to 40 letters, digits, spaces, dots, dashes and underscores"
         here.need(bool(TEAM.fullmatch(team)), "team", f"{shown(team)} {allowed}")
-        here.need(team not in teams, "team", f"{shown(team)} has a budget already")
+        other = teams.get(budget_suffix(team))
+        here.need(other != team, "team", f"{shown(team)} has a budget already")
+        alike = f"{shown(team)} and {shown(other)} differ only in spaces and underscores: rename one of them"
+        here.need(other in (None, team), "team", alike)
         here.number(budget["usd_per_month"], "usdPerMonth", 1, 100_000_000)
-        teams.add(team)
+        teams.setdefault(budget_suffix(team), team)

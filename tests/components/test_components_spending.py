@@ -4,7 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from everspot import AwsBootstrap
+from everspot.common import BadComponentInputs
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 TAGS = {"Project": "vision", "Team": "ml", "Environment": "bootstrap"}
@@ -52,3 +54,18 @@ def test_a_topic_is_told_at_once_and_a_monitor_that_exists_is_used(declare: Decl
     subscription = recorder.inputs("everspot-bootstrap-anomalies-told")
     assert (subscription["frequency"], subscription["monitorArnLists"]) == ("IMMEDIATE", [monitor])
     assert subscription["subscribers"] == [{"type": "SNS", "address": topic}]
+
+
+def test_teams_whose_budgets_would_be_one_resource_are_refused(declare: Declare) -> None:
+    teams = ["ml a", "ml b", "ml_a", "ml b"]
+    budgets = [{"team": team, "usd_per_month": 10.0} for team in teams]
+    with pytest.raises(BadComponentInputs) as refused:
+        bootstrap(declare, {"emails": ["a@example.com"], "budgets": budgets})
+    assert [problem["reason"] for problem in refused.value.errors] == [
+        "'ml_a' and 'ml a' differ only in spaces and underscores: rename one of them",
+        "'ml b' has a budget already",
+    ]
+    assert [problem["property_path"] for problem in refused.value.errors] == [
+        "spending.budgets[2].team",
+        "spending.budgets[3].team",
+    ]

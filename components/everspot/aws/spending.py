@@ -14,7 +14,7 @@ from everspot_core.validation.problems import Problems, shown
 from pulumi_aws import budgets, costexplorer
 
 from everspot.aws import arns
-from everspot.spending import TeamBudgetArgs, check_budgets
+from everspot.spending import TeamBudgetArgs, budget_suffix, check_budgets
 
 WARNINGS = (("ACTUAL", 80.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0))
 """When a budget notifies: spent or forecast costs of the month, in percent of the limit. AWS allows five."""
@@ -89,7 +89,7 @@ def add_spending(parent: pulumi.Resource, name: str, settings: AwsSpendingArgs, 
     """Declare the budgets, the monitor with its recipients, and the tags."""
     child = pulumi.ResourceOptions(parent=parent)
     for budget in settings.get("budgets", []):
-        _budget(f"{name}-budget-{budget['team'].replace(' ', '_')}", name, budget, settings, tags, child)
+        _budget(f"{name}-{budget_suffix(budget['team'])}", name, budget, settings, tags, child)
     for tag in settings.get("allocation_tags", []):
         costexplorer.CostAllocationTag(f"{name}-tag-{tag}", tag_key=tag, status="Active", opts=child)
     if "anomalies" in settings:

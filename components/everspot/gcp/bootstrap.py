@@ -15,7 +15,7 @@ from everspot.gcp.bootstrap_grants import SUBJECT_AT_MOST, IdentityPool, add_ide
 from everspot.gcp.state_bucket import BUCKET_NAME, add_state_bucket, add_state_key
 from everspot.parts import outputs
 from everspot.repository import RepositoryArgs, ReviewPart, check_repository, subjects
-from everspot.spending import TeamBudgetArgs, check_budgets
+from everspot.spending import TeamBudgetArgs, budget_suffix, check_budgets
 
 WARNINGS = (("CURRENT_SPEND", 0.8), ("CURRENT_SPEND", 1.0), ("FORECASTED_SPEND", 1.0))
 """When a budget notifies: spent or forecast costs of the month, as a fraction of the limit."""
@@ -143,7 +143,7 @@ class GcpBootstrap(pulumi.ComponentResource):
             team, dollars = to_labels({"Team": budget["team"]}), round(budget["usd_per_month"], 2)
             cents = round(dollars * 100) % 100
             billing.Budget(
-                f"{self._name}-budget-{budget['team']}",
+                f"{self._name}-{budget_suffix(budget['team'])}",
                 billing_account=settings["billing_account"],
                 display_name=f"{self._name}: {budget['team']}"[:60],
                 budget_filter={"projects": [pulumi.Output.concat("projects/", number)], "labels": team},

@@ -4,6 +4,8 @@ and no others."""
 import json
 from typing import Any
 
+import pytest
+from everspot.aws.federation import near_arns
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.validation.problems import camel
 from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
@@ -142,3 +144,12 @@ def test_the_way_out_is_the_schedulers_alone_and_only_where_endpoints_do_not_lea
     assert {each["name"] for each in everybody} == {scheduler, agents}
     alone = pair.google({**ON_GOOGLE, "name": "everspot-far"})[0]
     assert not [a.name for a in alone.resources if a.typ.endswith(":RouterNat")]
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"), [("eu-west-1", "aws"), ("us-gov-west-1", "aws-us-gov"), ("cn-north-1", "aws-cn")]
+)
+def test_buckets_of_a_peer_in_the_region_are_named_in_the_regions_partition(region: str, partition: str) -> None:
+    urls = {part: f"s3://near-{part}?region={region}" for part in ("control", "data")}
+    peer: Any = {**NEIGHBOUR, **urls}
+    assert near_arns([peer], region) == [f"arn:{partition}:s3:::near-control", f"arn:{partition}:s3:::near-data"]

@@ -135,7 +135,7 @@ def _principal(iam: Any, caller: str) -> str:
 def simulated_resource(action: str, plan: PreflightPlan, account: str) -> str:
     """Return the ARN of a resource of the cluster that a call is simulated for, `*` where a call has none. Policies
     that name the resources of clusters allow the call for it (Service Authorization Reference)."""
-    partition = "aws-cn" if plan.manifest.region.startswith("cn-") else "aws"
+    partition = rules.partition(plan.manifest.region)
     service, _, verb = action.partition(":")
     name, regional = plan.manifest.cluster, f"arn:{partition}:{service}:{plan.manifest.region}:{account}"
     if service == "s3":

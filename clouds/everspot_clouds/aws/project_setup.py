@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import boto3
 from everspot_core.validation.problems import Problems, shown
 
-from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS
+from everspot_clouds.aws.rules import BOOTSTRAP, STATE_ALIAS, partition
 from everspot_clouds.base import bootstrap_steps
 from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep, check_region, filled, list_offered
 from everspot_clouds.price_files import project_table
@@ -168,12 +168,6 @@ def regions() -> list[str]:
     """EC2's regions in all partitions, as far as the installed client knows them."""
     session = boto3.Session()
     return [name for each in session.get_available_partitions() for name in session.get_available_regions("ec2", each)]
-
-
-def partition(region: str) -> str:
-    """Return the partition of AWS that a region belongs to, as ARNs name it."""
-    begins = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
-    return next((name for start, name in begins.items() if region.startswith(start)), "aws")
 
 
 STARTER = AwsStarter()

@@ -71,6 +71,12 @@ BILLING = BillingRules(
 """EC2's rules for billing an instance, and the other charges of AWS."""
 
 
+def partition(region: str) -> str:
+    """Return the partition of AWS that a region belongs to, as ARNs name it."""
+    begins = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+    return next((name for start, name in begins.items() if region.startswith(start)), "aws")
+
+
 def dns_suffix(partition: str) -> str:
     """Return the domain of the services of a partition (AWS General Reference, "AWS service endpoints")."""
     return "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"

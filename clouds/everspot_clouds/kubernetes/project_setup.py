@@ -18,9 +18,8 @@ from everspot_clouds.aws.project_setup import (
     ZONES,
     AwsStarter,
     list_zones,
-    partition,
 )
-from everspot_clouds.aws.rules import BOOTSTRAP, dns_suffix
+from everspot_clouds.aws.rules import BOOTSTRAP, dns_suffix, partition
 from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep, filled, list_offered
 from everspot_clouds.kubernetes.rules import DECLARED, EKS_NAME, READERS, READING_ROLES
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 
 import pulumi
+from everspot_clouds.aws.rules import partition
 from everspot_clouds.federation_names import region_of_url, visitor_name
 from pulumi_aws import iam
 
@@ -41,7 +42,9 @@ left, and answers offers."""
 def near_arns(peers: Sequence[PeerArgs], region: str) -> list[str]:
     """Return the ARNs of the buckets of peers in the region, which S3's endpoint has to allow."""
     near = [peer for peer in peers if peer["cloud"] == AWS and region_of_url(peer["control"]) == region]
-    return [f"arn:aws:s3:::{parse_bucket(url)}" for peer in near for url in (peer["control"], peer["data"])]
+    return [
+        f"arn:{partition(region)}:s3:::{parse_bucket(url)}" for peer in near for url in (peer["control"], peer["data"])
+    ]
 
 
 def trust(peer: PeerArgs, own_arn: str) -> policies.Document:

@@ -191,6 +191,37 @@ def test_a_bootstrap_is_made_as_soon_as_its_key_may_be_used_and_then_nothing_cha
         assert google.preview("gcp-bootstrap").changes == {}
 
 
+def test_a_runner_that_leaves_takes_no_other_runners_grant_along(google: Any) -> None:
+    """Nor does an upgrade from grants that were named after the runners' places in the list."""
+    stack, runners = "gcp-bootstrap", [f"runner-{name}@{PROJECT}.iam.gserviceaccount.com" for name in "ab"]
+    path = f"/iam/v1/projects/{PROJECT}/serviceAccounts"
+    for email in runners:
+        request_json(google, path, "POST", {"accountId": email.partition("@")[0]})
+    declare_runners(google, runners)
+    google.up(stack)
+    state = google.pulumi("stack", "export", stack=stack)
+    for index, email in enumerate(runners):
+        state = state.replace(f"-runner-{email}", f"-runner-{index}")
+    assert "-deploy-runner-1" in state
+    former = google.project / "former.json"
+    former.write_text(state)
+    google.pulumi("stack", "import", "--file", str(former), stack=stack)
+    assert google.up(stack).changes == {}
+    declare_runners(google, runners[1:])
+    assert set(google.up(stack).changes.values()) == {"delete"}
+    policy = request_json(google, f"{path}/everspot-deploy@{PROJECT}.iam.gserviceaccount.com:getIamPolicy", "POST", {})
+    members = [member for binding in policy["bindings"] for member in binding["members"] if "runner-" in member]
+    assert members == [f"serviceAccount:{runners[1]}"]
+
+
+def declare_runners(google: Any, emails: list[str]) -> None:
+    """Set the accounts of the runners that deploy."""
+    file = google.project / "stacks" / "Pulumi.gcp-bootstrap.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["config"]["everspot:bootstrap"]["deployRunnerAccounts"] = emails
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
 def test_drift_of_the_bootstrap_is_seen_once_its_job_may_see_the_billing_account(google: Any) -> None:
     words = ("preview", "--refresh", "--expect-no-changes", "--color=never")
     with acting(google, ReviewPart.DRIFT), pytest.raises(CommandError, match=r"billing\.budgets\.get|Budget"):

@@ -46,6 +46,7 @@ def covers(pattern: str, action: str) -> bool:
 
 IDENTITIES = ("role", "user", "group", "policy")
 """The kinds of resources of IAM by which permissions are given."""
+_PARTITIONS = ("aws", "aws-cn", "aws-us-gov")
 _SOME_NAMES = ("x", "acme-0123456789/Ops_team+ci=1,@Z")
 """Names of one and of many characters. A pattern that matches both singles out no identity."""
 
@@ -56,14 +57,14 @@ def matches_every(resource: str, kind: str) -> bool:
     A wildcard also stands for colons, and AWS completes an ARN with too few parts by wildcards (IAM User Guide,
     "IAM JSON policy elements: Resource").
     """
-    parts = resource.split(":")
-    complete = ":".join([*parts, *["*"] * (6 - len(parts))])
-    parts = complete.split(":")
-    partition, account = (
-        default if not part or set(part) & set("*?") else part
-        for part, default in ((parts[1], "aws"), (parts[4], "123456789012"))
+    parts = [*resource.split(":"), *["*"] * 6][: max(6, resource.count(":") + 1)]
+    complete, account = ":".join(parts), parts[4]
+    if not account or set(account) & set("*?"):
+        account = "123456789012"
+    return any(
+        all(covers(complete, f"arn:{partition}:iam::{account}:{kind}/{name}") for name in _SOME_NAMES)
+        for partition in _PARTITIONS
     )
-    return all(covers(complete, f"arn:{partition}:iam::{account}:{kind}/{name}") for name in _SOME_NAMES)
 
 
 def _all(pattern: str) -> bool:

@@ -14,7 +14,6 @@ from everspot_core.cluster.manifest import Manifest
 from kubernetes import client, config, watch
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
-from yaml import YAMLError
 
 from everspot_clouds.base import CloudError, Trouble
 from everspot_clouds.kubernetes.errors import GONE, NOT_FOUND, is_status
@@ -62,7 +61,8 @@ class KubernetesClient:
             file = os.environ.get("KUBECONFIG")  # the library reads it once, when it is imported
             config.load_kube_config(file, context=context or None, client_configuration=settings)
             contexts, current = config.list_kube_config_contexts(file)
-        except (config.ConfigException, OSError, YAMLError, TypeError) as error:  # TypeError: a file of another form
+        except (config.ConfigException, OSError, TypeError, config.kube_config.yaml.YAMLError) as error:
+            # The library lets its parser's errors through, and a TypeError for a file of another form.
             fix = "name a kubeconfig in KUBECONFIG; `kubectl config current-context` says which cluster it chooses"
             raise CloudError(f"no way to a Kubernetes cluster: {error}", Trouble.CREDENTIALS, fix) from error
         used = next((entry for entry in contexts if entry["name"] == context), current)

@@ -12,8 +12,8 @@ WITHIN = timedelta(seconds=10)
 _LONGEST_URL = 2048
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect as the answer: the address and the message are for the webhook's own host alone."""
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect as the answer, because what a request carries is for the server alone that it names."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -34,7 +34,7 @@ def post(url: str, body: dict[str, Any]) -> None:
         url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
     )
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=WITHIN.total_seconds()):
+        with urllib.request.build_opener(NoRedirects).open(request, timeout=WITHIN.total_seconds()):
             pass
     except urllib.error.HTTPError as error:
         raise OSError(f"the webhook answered {error.code}") from None

@@ -11,8 +11,9 @@ from datetime import timedelta
 from http.client import HTTPException
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
+
+from everspot_clouds.webhook import NoRedirects
 
 from everspot_review.errors import UnavailableError
 
@@ -27,13 +28,6 @@ REQUEST_TIMEOUT = timedelta(seconds=30)
 
 class IdentityError(UnavailableError):
     """The job has no identity token; a sentence for people."""
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect as the answer, because only the runner may get the request's token."""
-
-    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> None:
-        """Return no further request."""
 
 
 def renew(variables: Mapping[str, str]) -> bool:
@@ -72,7 +66,7 @@ def _request_token(endpoint: str, bearer: str, audience: str) -> str:
         f"{endpoint}{join}audience={quote(audience, safe='')}", headers={"Authorization": f"bearer {bearer}"}
     )
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=REQUEST_TIMEOUT.total_seconds()) as answer:
+        with urllib.request.build_opener(NoRedirects).open(request, timeout=REQUEST_TIMEOUT.total_seconds()) as answer:
             return str(json.loads(answer.read())["value"])
     except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
         if isinstance(error, urllib.error.HTTPError):

@@ -172,9 +172,12 @@ def _harmful_settings(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]
     if step.old is None or step.new is None:
         return []
     old, new = step.old.inputs, step.new.inputs
+    settings = list(kinds.settings.get(step.type, ()))
+    if (emptied := kinds.emptied.get(step.type)) is not None:
+        settings.append((emptied, True, "a later deletion of the bucket also deletes all objects in it"))
     return [
         _effect(step, f"{path} becomes {str(value).lower()}: {consequence}.", harm=True)
-        for path, value, consequence in kinds.settings.get(step.type, ())
+        for path, value, consequence in settings
         if at(new, path) == value and at(old, path) != value
     ]
 

@@ -28,8 +28,6 @@ def _expiries(inputs: Inputs) -> dict[str, float]:
     return days
 
 
-_EMPTIED = (("forceDestroy", True, "a later deletion of the bucket also deletes all objects in it"),)
-
 KINDS = ResourceKinds(
     fleets={
         "aws:ec2/fleet:Fleet": FleetKind(
@@ -87,8 +85,6 @@ KINDS = ResourceKinds(
         "aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2": _expiries,
     },
     settings={
-        "aws:s3/bucket:Bucket": _EMPTIED,
-        "aws:s3/bucketV2:BucketV2": _EMPTIED,
         "aws:s3/bucketVersioning:BucketVersioning": (
             ("versioningConfiguration.status", "Suspended", "earlier versions of what is written are no longer kept"),
         ),

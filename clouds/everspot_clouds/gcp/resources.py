@@ -70,9 +70,6 @@ KINDS = ResourceKinds(
     schedulers=frozenset({"everspot:index:GcpSchedulerService"}),
     expiries={"gcp:storage/bucket:Bucket": _expiries},
     settings={
-        "gcp:storage/bucket:Bucket": (
-            ("forceDestroy", True, "a later deletion of the bucket also deletes all objects in it"),
-        ),
         "gcp:kms/cryptoKeyVersion:CryptoKeyVersion": (
             ("state", "DISABLED", "nothing that this version of the key encrypts can be read"),
         ),

@@ -57,7 +57,8 @@ def matches_every(resource: str, kind: str) -> bool:
     A wildcard also stands for colons, and AWS completes an ARN with too few parts by wildcards (IAM User Guide,
     "IAM JSON policy elements: Resource").
     """
-    parts = [*resource.split(":"), *["*"] * 6][: max(6, resource.count(":") + 1)]
+    parts = resource.split(":")
+    parts += ["*"] * (6 - len(parts))
     complete, account = ":".join(parts), parts[4]
     if not account or set(account) & set("*?"):
         account = "123456789012"

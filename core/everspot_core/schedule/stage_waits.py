@@ -21,8 +21,8 @@ def await_no_held_stages(view: ClusterView, now: datetime) -> ClusterView:
     if not awaited:
         return view
     admission = Admission(BudgetView(view, now, Rates(view.pools, view.types)))
-    held = {job.job_id for job in view.jobs if job.job_id in awaited and _is_held(job, admission, now)}
-    return replace(view, jobs=tuple(_without(job, held) for job in view.jobs)) if held else view
+    held_ids = {job.job_id for job in view.jobs if job.job_id in awaited and _is_held(job, admission, now)}
+    return replace(view, jobs=tuple(_without(job, held_ids) for job in view.jobs)) if held_ids else view
 
 
 def _is_held(job: JobView, admission: Admission, now: datetime) -> bool:
@@ -34,9 +34,9 @@ def _is_held(job: JobView, admission: Admission, now: datetime) -> bool:
     return is_early or comes_after or admission.hold(job) is not None
 
 
-def _without(job: JobView, held: set[str]) -> JobView:
+def _without(job: JobView, held_ids: set[str]) -> JobView:
     """Return the job with those of its `same_stage` that are held back marked so."""
-    if all(run.job_id not in held for run in job.same_stage):
+    if all(run.job_id not in held_ids for run in job.same_stage):
         return job
-    runs = (replace(run, may_begin=run.may_begin and run.job_id not in held) for run in job.same_stage)
+    runs = (replace(run, may_begin=run.may_begin and run.job_id not in held_ids) for run in job.same_stage)
     return replace(job, same_stage=tuple(runs))

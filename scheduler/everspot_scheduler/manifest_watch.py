@@ -118,7 +118,7 @@ class ManifestWatch:
         there has it, because replacing them would then never end.
         """
         declared = self.manifest.generation
-        agents = [i for i in instances if _is_agent(i) and i.record is not None and i.record.generation]
+        agents = [i for i in instances if _reports(i) and i.record is not None and i.record.generation]
         right = {_market(i) for i in agents if _generation(i) == declared}
         since = self._generation_since + BOOT
         wrong = [i for i in agents if _market(i) not in right and _launched(i) > since]
@@ -137,8 +137,11 @@ class ManifestWatch:
 
 def _is_agent(instance: InstanceView) -> bool:
     """Return whether it is an agent's instance of the standing fleets that reports."""
-    if instance.launched_for is not None:
-        return False
+    return instance.launched_for is None and _reports(instance)
+
+
+def _reports(instance: InstanceView) -> bool:
+    """Return whether it is an agent's instance that reports."""
     return instance.record is not None and instance.record.role is Role.AGENT and instance.reports
 
 

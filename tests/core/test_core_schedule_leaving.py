@@ -120,6 +120,13 @@ def aged(name, **kw):
     return machine(name, generation="before", **kw)
 
 
+def launched(name, **kw):
+    """One that the scheduler launched for a job."""
+    more = {key: kw.pop(key) for key in ("record",) if key in kw}
+    return replace(machine(name, **{"generation": "before", **kw}), launched_for="j", **more)
+
+
+REPLACED_JOB = job("moves", record=record("moves", JobState.PENDING, 1, last_owner="z", last_reason=Reason.ROLL))
 ROLLS = [
     # instances, what else is known, who goes
     ([aged("a"), machine("b")], {}, ["a"]),
@@ -133,6 +140,14 @@ ROLLS = [
     ([aged("a", busy="j"), aged("b")], {"rolling": True}, ["b"]),
     ([machine("a", generation="")], {"rolling": True}, []),
     ([aged("a", stale=True)], {}, []),
+    ([launched("a"), launched("b"), launched("c", busy="j")], {}, ["a", "b"]),
+    ([launched("a", generation="now"), launched("b", generation="")], {"rolling": True}, []),
+    ([launched(n, busy=n) for n in "abcd"], {"rolling": True}, ["a"]),
+    ([launched(f"{n:02}", busy=f"j{n}") for n in range(8)], {"rolling": True}, ["00", "01"]),
+    ([launched("a", busy="j"), launched("b", busy="k", leaving=True)], {"rolling": True}, []),
+    ([launched("a", busy="j"), launched("b", record=None)], {"rolling": True}, []),
+    ([launched("a", busy="j")], {"rolling": True, "jobs": (REPLACED_JOB,)}, []),
+    ([launched("a", busy="j"), aged("b", busy="k")], {"rolling": True}, ["a"]),
 ]
 
 

@@ -1,8 +1,10 @@
 """Whole ticks: released instances, moved jobs, and the removal of old documents."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from elastic_helpers import ElasticCluster, elastic
 from everspot_clouds.base import CloudInstance, MessageKind, Phase
 from everspot_core.cluster.manifest import Standing
 from everspot_core.costs.ledger import FaultKind
@@ -10,8 +12,8 @@ from everspot_core.jobs import lease
 from everspot_core.jobs.records import InstanceState, JobState, Market, Reason, RollRequest
 from everspot_scheduler.manifest_watch import TICKS_TO_SETTLE
 from everspot_scheduler.retire import AT_ONCE
-from everspot_store import Bucket, Store
-from scheduler_helpers import LIMITS, Cluster
+from everspot_store import Bucket, ManualClock, Store
+from scheduler_helpers import LIMITS, Cluster, folder_store
 
 HOUR = timedelta(hours=1)
 
@@ -105,6 +107,38 @@ def test_a_market_whose_new_instances_are_of_the_old_generation_stops_the_replac
         agent.turn()
     cluster.run(20)
     assert {"i-3", "i-4"} <= set(alive(cluster))
+
+
+def test_a_launched_instance_of_an_old_generation_is_replaced_in_a_roll(tmp_path: Path, clock: ManualClock) -> None:
+    here = ElasticCluster(folder_store(tmp_path, clock), clock)
+    here.length = 200
+    here.declare(elastic=elastic(), generation="old")
+    here.submit("j")
+    here.run(20)
+    (old,) = here.launched()
+    here.declare(elastic=elastic(), generation="new")
+    here.run(20)
+    assert here.store.records.get("j").value.owner == old
+    here.store.request_roll(RollRequest(at=here.clock.now(), generation="new"))
+    here.run(40)
+    record = here.store.records.get("j").value
+    assert (record.preemptions, record.errors) == (1, 0)
+    assert record.owner in here.cloud.alive and here.agents[record.owner].record.generation == "new"
+    assert old not in here.cloud.alive and len(here.intents()) == 2
+
+
+def test_launched_instances_that_stay_of_an_old_generation_are_not_replaced_for_ever(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    here = ElasticCluster(folder_store(tmp_path, clock), clock)
+    here.declare(elastic=elastic(), generation="new")
+    here.run(8)
+    here.manifest = here.manifest.model_copy(update={"generation": "old"})  # what its machines are launched with
+    here.later(minutes=3)
+    here.store.request_roll(RollRequest(at=here.clock.now(), generation="new"))
+    here.submit("j")
+    here.run(40)
+    assert (here.state("j"), len(here.intents())) == ("SUCCEEDED", 1)
 
 
 def test_while_somebody_else_sizes_a_fleet_its_excess_stays(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

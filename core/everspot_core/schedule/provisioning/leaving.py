@@ -1,7 +1,7 @@
-"""Decides which instances leave: broken ones and, of the standing fleets, excess and old ones.
+"""Decides which instances leave: broken and old ones and, of the standing fleets, excess ones.
 
 An instance that leaves gives back its job and powers itself off; the fleet replaces it only while the fleet is below
-its target. So the present size of the fleet limits all departures:
+its target, and a launched one is replaced only for a job. So the present size of the fleet limits all departures:
 
 - *Broken* instances go first. Of the standing fleets no more than CORDONS of a kind and type go at the same time: if
   each new machine is broken like the last, the image or the type is at fault, and replacing machines would never end.
@@ -10,6 +10,8 @@ its target. So the present size of the fleet limits all departures:
   make the target, and only once everything that the fleet was last asked for has had time to arrive.
 - *Old* instances (of another generation than `cluster.json` names) go a share at a time: the next share waits until the
   last one is replaced. Idle ones go by themselves; busy ones when their job leaves them, or immediately in a roll.
+  Launched ones that are idle all go, because the next job launches its own; in a roll a share is replaced when the jobs
+  of the last one run again.
 """
 
 from collections import Counter, defaultdict
@@ -113,6 +115,7 @@ class _Departures:
         """Yield a share of the instances of another generation, as far as the last share has been replaced."""
         if not self.view.generation:
             return
+        yield from self._old_launched()
         replaceable = [i for i in self.standing_instances if i.instance_id not in self.leaving_ids and i.reports]
         budget = max(1, len(replaceable) // SHARE) - self._on_the_move(replaceable)
         aged = [i for i in replaceable if _is_old(i, self.view.generation)]
@@ -121,10 +124,28 @@ class _Departures:
             if budget < 1 or not (self._idle(instance) or self.view.rolling):
                 return
             budget -= 1
-            cause = Why.OLD_GENERATION if self._idle(instance) else Why.ROLL
-            record = _agent(instance)
-            was = record.generation if record is not None else ""
-            yield self._send(instance, Reason.ROLL, cause, None, was=was, now=self.view.generation)
+            yield self._replace(instance)
+
+    def _old_launched(self) -> Iterator[Leave]:
+        """Yield the launched instances of another generation that are idle, and in a roll a share of the busy ones."""
+        launched = [i for i in self.here if i.launched_for is not None and i.reports]
+        aged = [i for i in launched if _is_old(i, self.view.generation) and i.instance_id not in self.leaving_ids]
+        for instance in aged:
+            if self._idle(instance):
+                yield self._replace(instance)
+        if not self.view.rolling:
+            return
+        busy = sorted((i for i in aged if not self._idle(i)), key=lambda i: (_booted(i), i.instance_id))
+        coming = sum(i.launched and (i.leaving or i.record is None) for i in self.view.instances)
+        budget = max(1, len(launched) // SHARE) - coming - sum(map(_waits_for_roll, self.view.jobs))
+        for instance in busy[: max(0, budget)]:
+            yield self._replace(instance)
+
+    def _replace(self, instance: InstanceView) -> Leave:
+        cause = Why.OLD_GENERATION if self._idle(instance) else Why.ROLL
+        record = _agent(instance)
+        was = record.generation if record is not None else ""
+        return self._send(instance, Reason.ROLL, cause, None, was=was, now=self.view.generation)
 
     def _on_the_move(self, replaceable: list[InstanceView]) -> int:
         """Return how many instances are being replaced: leaving, missing from the fleets, or not reported yet."""
@@ -187,6 +208,12 @@ def _is_old(instance: InstanceView, generation: str) -> bool:
     """Return whether the instance is of another generation. An instance that names none is never old."""
     record = instance.record
     return bool(generation) and record is not None and record.generation not in ("", generation)
+
+
+def _waits_for_roll(job: JobView) -> bool:
+    """Return whether a job waits because its instance was replaced."""
+    record = job.record
+    return record is not None and record.state is JobState.PENDING and record.last_reason is Reason.ROLL
 
 
 def _booted(instance: InstanceView) -> datetime:

@@ -65,8 +65,9 @@ def parse_locks(output: str) -> list[Lock]:
 
 
 def left_by_this_repository(locks: list[Lock], here: Here, began: datetime, others: list[int] | None) -> bool:
-    """Return whether all locks remain from earlier runs of this repository's workflows, so that they may be removed.
-    All runners of a forge have the same user, so the user does not identify the workflow.
+    """Return whether all locks remain from earlier runs of this repository's workflows, so that they may be removed:
+    their processes were this user's on this machine, and have ended. Users of many machines have the same name
+    (`runner`, `root`), and whether a process of another machine lives cannot be known.
 
     Args:
         locks: The present locks.
@@ -75,7 +76,11 @@ def left_by_this_repository(locks: list[Lock], here: Here, began: datetime, othe
         others: Runs of the repository, of every workflow, that existed when the locks were taken and are in progress
             now, without this one; None if unknown.
     """
-    return bool(locks) and others == [] and all(lock.user == here.user and lock.since < began for lock in locks)
+    return (
+        bool(locks)
+        and others == []
+        and all(lock.user == here.user and here.ended(lock) and lock.since < began for lock in locks)
+    )
 
 
 def describe_locks(environment: str, locks: list[Lock], here: Here) -> str:

@@ -25,6 +25,8 @@ from everspot_review.reviewed import list_reviews
 from forge_double import RUN, Double
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ENDED = 4194305
+"""A process that no machine has: above the kernel's largest number."""
 LOCKED = (
     "error: the stack is currently locked by 1 lock(s). Either wait for the other process(es) to end or delete the "
     "lock file with `pulumi cancel`.\n  s3://state/.pulumi/locks/organization/everspot/dev/a.json?region=x: created by "
@@ -142,7 +144,7 @@ def locked(desk: Desk, holder: str) -> None:
 
 
 def test_a_lock_that_an_earlier_run_of_the_workflow_left_is_freed(desk: Desk, hub: Double, engine: Engine) -> None:
-    locked(desk, f"{Here.own().user}@fv-az1 (pid 77) at 2026-03-01T11:00:00Z")
+    locked(desk, f"{Here.own().user}@{Here.own().host} (pid {ENDED}) at 2026-03-01T11:00:00Z")
     digest = preview(engine, "dev", Revisions()).digest
     hub.runs = [{"id": RUN, "path": ".github/workflows/apply.yml", "status": "in_progress"}]
     done = apply(engine, "dev", digest, WorkflowRun(BEGAN, forge(desk), RUN))
@@ -150,7 +152,7 @@ def test_a_lock_that_an_earlier_run_of_the_workflow_left_is_freed(desk: Desk, hu
 
 
 def test_a_lock_that_another_run_takes_meanwhile_is_no_failed_update(desk: Desk, hub: Double, engine: Engine) -> None:
-    locked(desk, f"{Here.own().user}@fv-az1 (pid 77) at 2026-03-01T11:00:00Z")
+    locked(desk, f"{Here.own().user}@{Here.own().host} (pid {ENDED}) at 2026-03-01T11:00:00Z")
     (desk.engine / "next_lock.dev").write_text(LOCKED + "alice@laptop (pid 78) at 2026-03-01T12:00:01Z")
     digest = preview(engine, "dev", Revisions()).digest
     hub.runs = [{"id": RUN, "path": ".github/workflows/apply.yml", "status": "in_progress"}]
@@ -162,15 +164,19 @@ def test_a_lock_that_another_run_takes_meanwhile_is_no_failed_update(desk: Desk,
 @pytest.mark.parametrize(
     ("holder", "others", "token"),
     [
-        ("ME@fv-az1 (pid 77) at 2026-03-01T11:00:00Z", [-9], True),
-        ("alice@laptop (pid 77) at 2026-03-01T11:00:00Z", [], True),
-        ("ME@fv-az1 (pid 77) at 2026-03-01T12:00:01Z", [], True),
-        ("ME@fv-az1 (pid 77) at 2026-03-01T11:00:00Z", [9], True),
-        ("ME@fv-az1 (pid 77) at 2026-03-01T11:00:00Z", [], False),
+        ("ME@HERE (pid ENDED) at 2026-03-01T11:00:00Z", [-9], True),
+        ("alice@HERE (pid ENDED) at 2026-03-01T11:00:00Z", [], True),
+        ("ME@fv-az1 (pid ENDED) at 2026-03-01T11:00:00Z", [], True),
+        ("ME@HERE (pid ALIVE) at 2026-03-01T11:00:00Z", [], True),
+        ("ME@HERE (pid ENDED) at 2026-03-01T12:00:01Z", [], True),
+        ("ME@HERE (pid ENDED) at 2026-03-01T11:00:00Z", [9], True),
+        ("ME@HERE (pid ENDED) at 2026-03-01T11:00:00Z", [], False),
     ],
     ids=[
         "another workflow's",
         "somebody else's",
+        "on another machine",
+        "a process that lives",
         "younger than this run",
         "another run in progress",
         "on a person's machine",
@@ -179,7 +185,8 @@ def test_a_lock_that_another_run_takes_meanwhile_is_no_failed_update(desk: Desk,
 def test_any_other_lock_stays_and_its_holder_is_named(
     desk: Desk, hub: Double, engine: Engine, holder: str, others: list[int], token: bool
 ) -> None:
-    holder = holder.replace("ME", Here.own().user)
+    for word, value in (("ME", Here.own().user), ("HERE", Here.own().host), ("ENDED", ENDED), ("ALIVE", os.getpid())):
+        holder = holder.replace(word, str(value))
     locked(desk, holder)
     digest = preview(engine, "dev", Revisions()).digest
     hub.runs = [
@@ -188,13 +195,15 @@ def test_any_other_lock_stays_and_its_holder_is_named(
     ]
     done = apply(engine, "dev", digest, WorkflowRun(BEGAN, forge(desk), RUN) if token else WorkflowRun(BEGAN))
     assert (done.status, desk.verbs()[-1]) == (ApplyResult.LOCKED, "up")
-    assert f"the stack is locked by {holder.split(' ')[0]} (process 77) since 2026-03-01" in done.message
+    name, _, process, *_ = holder.replace(")", "").split(" ")
+    assert f" by {name} (process {process}) since 2026-03-01" in done.message
+    assert "pulumi cancel --stack dev" in done.message
 
 
 def test_a_stale_lock_of_this_machine_is_told_from_one_that_is_held(desk: Desk) -> None:
     here = Here.own()
     lock_text = LOCKED + f"{here.user}@{here.host} (pid %d) at 2026-03-01T11:00:00+01:00"
-    (stale,) = parse_locks(lock_text % 4194305)  # above the kernel's largest
+    (stale,) = parse_locks(lock_text % ENDED)
     (alive,) = parse_locks(lock_text % os.getpid())
     assert (here.ended(stale), here.ended(alive)) == (True, False)
     assert stale.where.startswith("s3://state/.pulumi/locks/") and stale.since == datetime(2026, 3, 1, 10, tzinfo=UTC)

@@ -6,14 +6,17 @@ asked.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
 
 from everspot_clouds.base.resources import FleetKind, ResourceKinds
+from everspot_core.cluster.declared import unknown
 from everspot_core.counting import counted
 from everspot_core.jobs.records import Market
 
 from everspot_review.event_log import LoggedStep
 from everspot_review.report import Deed, JobEffect
-from everspot_review.values import at, split
+from everspot_review.values import MISSING, at, split
 
 _DEEDS = (
     (Deed.REPLACE, {"replace", "create-replacement", "delete-replaced", "import-replacement"}),
@@ -46,6 +49,7 @@ def effects(
 ) -> tuple[JobEffect, ...]:
     """Return the effects of the steps, by resource, the harmful first. `running`: None if no store could be asked."""
     job_effects: list[JobEffect] = []
+    new_buckets = _new_buckets(steps, kinds)
     for step in steps:
         if step.idle or step.grouping:
             continue
@@ -55,8 +59,10 @@ def effects(
             job_effects += _of_a_template(step, kinds)
         if step.type in kinds.stateful:
             job_effects += _of_what_is_stored(step, kinds)
+        if deed(step) in (Deed.UPDATE, Deed.REPLACE, Deed.CREATE):
+            job_effects += [*_sooner_expiries(step, kinds, new_buckets), *_lost_keys(step, kinds)]
         if deed(step) is Deed.UPDATE:
-            job_effects += [*_loosened(step), *_sooner_expiries(step, kinds), *_harmful_settings(step, kinds)]
+            job_effects += [*_loosened(step), *_harmful_settings(step, kinds)]
     return tuple(sorted(job_effects, key=lambda effect: (not effect.harm, effect.resource)))
 
 
@@ -70,6 +76,8 @@ def _of_a_fleet(
         size = at(step.old.inputs, kind.size)
         if size == 0:
             return [_effect(step, f"{_goes(done)}, which has no instances.")]
+        if not kind.delete_ends(step.old.inputs):
+            return [_effect(step, f"{_goes(done)}: its instances run on, and cost, until somebody ends them.")]
         return [_ends(step, f"{_goes(done)} and ends its instances", "would be drained", running)]
     if done is not Deed.UPDATE or step.old is None or step.new is None:
         return []
@@ -92,16 +100,32 @@ def _of_a_fleet(
 def _of_a_size(step: LoggedStep, kind: FleetKind, running: RunningJobs | None) -> list[JobEffect]:
     assert step.old is not None and step.new is not None  # noqa: S101 - an update has both
     before, after = at(step.old.inputs, kind.size), at(step.new.inputs, kind.size)
-    if not all(isinstance(size, int | float) and not isinstance(size, bool) for size in (before, after)):
-        return []
+    if before is MISSING:
+        before = at(step.old.outputs, kind.size)
+    if not _is_number(before) or not _is_number(after) or after == before:
+        return _of_a_maximum(step, kind, running)
     if after > before:
         return [_effect(step, f"higher target, {before:g} → {after:g}: nothing that runs is touched.")]
-    if after == before:
-        return []
     if not kind.lower_ends(step.new.inputs):
         return [_effect(step, f"lower target, {before:g} → {after:g}: it ends no busy instance.")]
     text = f"lower target, {before:g} → {after:g}: it ends instances of {kind.chosen_by}'s choice at once, busy or not"
     return [_ends(step, text, "may be on them", running)]
+
+
+def _of_a_maximum(step: LoggedStep, kind: FleetKind, running: RunningJobs | None) -> list[JobEffect]:
+    """Return the effect of a lower largest size. An autoscaler may have raised the size since the last update, so the
+    number of instances is not known."""
+    if not kind.maximum or step.old is None or step.new is None:
+        return []
+    before, after = at(step.old.inputs, kind.maximum), at(step.new.inputs, kind.maximum)
+    if not _is_number(before) or not _is_number(after) or after >= before:
+        return []
+    text = f"lower maximum, {before:g} → {after:g}: if more run, it ends instances of {kind.chosen_by}'s choice at once"
+    return [_ends(step, text, "may be on them", running)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _of_a_scheduler(step: LoggedStep, kind: FleetKind, done: Deed) -> list[JobEffect]:
@@ -130,6 +154,9 @@ def _of_what_is_stored(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect
     verb = "deleted" if done is Deed.DELETE else "replaced"
     if step.old.retained:
         return [_effect(step, f"{verb} here only: it stays in the cloud, and Pulumi knows nothing of it any more.")]
+    path, value = kinds.kept_unless.get(step.type, ("", None))
+    if path and at(step.old.inputs, path) != value:
+        return [_effect(step, f"{verb}: {lost} stays, since {path} is not {value}.")]
     emptied = kinds.emptied.get(step.type)
     if emptied is not None and step.old.inputs.get(emptied) is not True:
         return [_effect(step, f"{verb}: the cloud refuses that unless it is empty; {lost} would be lost.", harm=True)]
@@ -148,13 +175,24 @@ def _loosened(step: LoggedStep) -> list[JobEffect]:
     return loosened
 
 
-def _sooner_expiries(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
+def _new_buckets(steps: tuple[LoggedStep, ...], kinds: ResourceKinds) -> frozenset[str]:
+    """Return the names of the buckets that the change creates."""
+    created = [step for step in steps if step.type in kinds.emptied and deed(step) is Deed.CREATE]
+    return frozenset(str(step.new.inputs.get("bucket")) for step in created if step.new is not None)
+
+
+def _sooner_expiries(step: LoggedStep, kinds: ResourceKinds, new_buckets: frozenset[str]) -> list[JobEffect]:
     """Return the objects of a bucket that are deleted sooner than before. The cloud applies a rule to objects that are
-    there, within about a day."""
-    read = kinds.expiries.get(step.type)
-    if read is None or step.old is None or step.new is None:
+    there, within about a day. `new_buckets`: names of buckets that are made now and therefore empty."""
+    kind = kinds.expiries.get(step.type)
+    if kind is None or step.new is None:
         return []
-    before, after = read(step.old.inputs), read(step.new.inputs)
+    bucket = at(step.new.inputs, kind.bucket) if kind.bucket else MISSING
+    same = step.old is not None and (not kind.bucket or at(step.old.inputs, kind.bucket) == bucket)
+    if not same and (not isinstance(bucket, str) or unknown(bucket) or bucket in new_buckets):
+        return []
+    before = kind.days(step.old.inputs) if step.old is not None and same else {}
+    after = kind.days(step.new.inputs)
     sooner = []
     for prefix, days in sorted(after.items()):
         earlier = min((limit for name, limit in before.items() if prefix.startswith(name)), default=None)
@@ -165,6 +203,22 @@ def _sooner_expiries(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
         text = f"objects {names} are deleted {days:g} days after they were written ({was}), those that are there too."
         sooner.append(_effect(step, text, harm=True))
     return sooner
+
+
+def _lost_keys(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
+    """Return the keys that a policy no longer lets its holders decrypt with. What is stored under a key stays under
+    it, whatever key its bucket has later."""
+    read = kinds.readable.get(step.type)
+    if read is None or step.old is None or step.new is None:
+        return []
+    before, after = read(step.old.inputs), read(step.new.inputs)
+    if before is None or after is None:
+        return []
+    return [
+        _effect(step, f"it may no longer decrypt with {key}: what that key encrypts cannot be read by it.", harm=True)
+        for key in sorted(before)
+        if not any(fnmatchcase(key, pattern) for pattern in after)
+    ]
 
 
 def _harmful_settings(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:

@@ -17,6 +17,9 @@ from everspot_review.report import EnvironmentReport
 END = '{"summaryEvent":{"result":"succeeded"}}'
 SPOT = "everspot-local-fleet-spot"
 FLEET, TEMPLATE = "aws:ec2/fleet:Fleet", "aws:ec2/launchTemplate:LaunchTemplate"
+ASG = "aws:autoscaling/group:Group"
+SPOT_REQUEST = "aws:ec2/spotFleetRequest:SpotFleetRequest"
+VOLUME = "kubernetes:core/v1:PersistentVolume"
 NODE_POOL = "kubernetes:karpenter.sh/v1:NodePool"
 GROUP = "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager"
 GTEMPLATE = "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate"
@@ -99,6 +102,15 @@ def test_protection_that_ends_beside_another_change_is_a_harm_too() -> None:
     }
 
 
+LIFECYCLE = "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration"
+GBUCKET = "gcp:storage/bucket:Bucket"
+FIRST = "objects of every name are deleted 1 days after they were written (never before), those that are there too."
+
+
+def s3_rules(prefix: str, days: int, status: str = "Enabled") -> dict[str, Any]:
+    return {"rules": [{"status": status, "filter": {"prefix": prefix}, "expiration": {"days": days}}]}
+
+
 def size(value: Any) -> dict[str, Any]:
     return {"targetCapacitySpecification": {"totalTargetCapacity": value}}
 
@@ -169,6 +181,72 @@ IN_ANY_PROGRAM: dict[str, tuple[dict[str, Any], list[tuple[str, bool]]]] = {
         [("deleted: all objects in it and the work of running jobs would be lost.", True)],
     ),
     "a new fleet": ({"op": "create", "type": FLEET, "new": size(5)}, []),
+    "a fleet whose instances outlive it": (
+        {"type": FLEET, "op": "delete", "old": size(5)},
+        [("deletes the fleet: its instances run on, and cost, until somebody ends them.", False)],
+    ),
+    "a fleet that ends its instances": (
+        {"type": FLEET, "op": "delete", "old": {**size(5), "terminateInstances": True}},
+        [("deletes the fleet and ends its instances: up to 4 jobs running now would be drained.", True)],
+    ),
+    "a group with a smaller maximum": (
+        {"type": ASG, "old": {"maxSize": 9}, "new": {"maxSize": 4}, "detailedDiff": {"maxSize": UP}},
+        [("lower maximum, 9 → 4: if more run, it ends instances of EC2 Auto Scaling's choice at once: up to 4 jobs"
+          " running now may be on them.", True)],
+    ),
+    "a group whose target falls to its new maximum": (
+        {"type": ASG, "old": {"maxSize": 9, "desiredCapacity": 9}, "new": {"maxSize": 4, "desiredCapacity": 4},
+         "detailedDiff": {"maxSize": UP, "desiredCapacity": UP}},
+        [("lower target, 9 → 4: it ends instances of EC2 Auto Scaling's choice at once, busy or not: up to 4 jobs"
+          " running now may be on them.", True)],
+    ),
+    "a group with a larger maximum": (
+        {"type": ASG, "old": {"maxSize": 4}, "new": {"maxSize": 9}, "detailedDiff": {"maxSize": UP}}, [],
+    ),
+    "a node group that is deleted": (
+        {"type": "aws:eks/nodeGroup:NodeGroup", "op": "delete", "old": {"scalingConfig": {"desiredSize": 2}}},
+        [("deletes the fleet and ends its instances: up to 4 jobs running now would be drained.", True)],
+    ),
+    "a node pool of Google's with a new version": (
+        {"type": "gcp:container/nodePool:NodePool", "detailedDiff": {"version": UP}},
+        [("the new template replaces its instances at once, one after another: up to 4 jobs running now would be"
+          " drained.", True)],
+    ),
+    "a Spot fleet request that is made smaller": (
+        {"type": SPOT_REQUEST, "old": {"targetCapacity": 4}, "new": {"targetCapacity": 1},
+         "detailedDiff": {"targetCapacity": UP}},
+        [("lower target, 4 → 1: it ends instances of EC2's choice at once, busy or not: up to 4 jobs running now may be"
+          " on them.", True)],
+    ),
+    "a Spot fleet request that is deleted with its instances": (
+        {"type": SPOT_REQUEST, "op": "delete", "old": {"targetCapacity": 4, "terminateInstancesOnDelete": "true"}},
+        [("deletes the fleet and ends its instances: up to 4 jobs running now would be drained.", True)],
+    ),
+    "a Spot fleet request that is deleted without them": (
+        {"type": SPOT_REQUEST, "op": "delete", "old": {"targetCapacity": 4, "terminateInstancesOnDelete": "false",
+                                                       "terminateInstancesWithExpiration": True}},
+        [("deletes the fleet: its instances run on, and cost, until somebody ends them.", False)],
+    ),
+    "a volume that is deleted with its storage": (
+        {"type": VOLUME, "op": "delete", "old": {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}},
+        [("deleted: what is on the volume would be lost.", True)],
+    ),
+    "a volume whose storage stays": (
+        {"type": VOLUME, "op": "delete", "old": {"spec": {}}},
+        [("deleted: what is on the volume stays, since spec.persistentVolumeReclaimPolicy is not Delete.", False)],
+    ),
+    "rules for a bucket that exists": (
+        {"op": "create", "type": LIFECYCLE, "new": {"bucket": "data-1", **s3_rules("", 1)}},
+        [(FIRST, True)],
+    ),
+    "rules for a new bucket": (
+        {"op": "create", "type": LIFECYCLE, "new": {"bucket": UNKNOWN, **s3_rules("", 1)}}, [],
+    ),
+    "rules that move to another bucket": (
+        {"op": "replace", "type": LIFECYCLE, "old": {"bucket": "data-1", **s3_rules("", 1)},
+         "new": {"bucket": "data-2", **s3_rules("", 1)}},
+        [(FIRST, True)],
+    ),
 }  # fmt: skip
 
 
@@ -187,22 +265,22 @@ def test_the_harmful_come_first(report: Callable[..., EnvironmentReport]) -> Non
         assert harms == sorted(harms, reverse=True)
 
 
-LIFECYCLE = "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration"
-GBUCKET = "gcp:storage/bucket:Bucket"
-
-
-def s3_rules(prefix: str, days: int, status: str = "Enabled") -> dict[str, Any]:
-    return {"rules": [{"status": status, "filter": {"prefix": prefix}, "expiration": {"days": days}}]}
-
-
 def gcs_rules(days: int, **condition: Any) -> dict[str, Any]:
     return {"lifecycleRules": [{"action": {"type": "Delete"}, "condition": {"age": days, **condition}}]}
 
 
 JOBS = {"matchesPrefixes": ["jobs/"]}
 SOONER = "objects below jobs/ are deleted 30 days after they were written (365 before), those that are there too."
-FIRST = "objects of every name are deleted 1 days after they were written (never before), those that are there too."
 EMPTIED = "forceDestroy becomes true: a later deletion of the bucket also deletes all objects in it."
+
+
+ROLE_POLICY = "aws:iam/rolePolicy:RolePolicy"
+LOST_KEY = "it may no longer decrypt with key/1: what that key encrypts cannot be read by it."
+
+
+def decrypting(*keys: str) -> dict[str, Any]:
+    statements = [{"Effect": "Allow", "Action": ["s3:GetObject", "kms:Decrypt"], "Resource": key} for key in keys]
+    return {"policy": json.dumps({"Version": "2012-10-17", "Statement": statements})}
 
 
 @pytest.mark.parametrize(
@@ -234,6 +312,26 @@ EMPTIED = "forceDestroy becomes true: a later deletion of the bucket also delete
             {"isEnabled": False},
             ["isEnabled becomes false: nothing that the key encrypts can be read."],
         ),
+        (
+            FLEET,
+            {"excessCapacityTerminationPolicy": "no-termination"},
+            {"excessCapacityTerminationPolicy": "termination"},
+            [
+                "excessCapacityTerminationPolicy becomes termination: a target below the number of running instances "
+                "ends instances of EC2's choice, busy or not."
+            ],
+        ),
+        (
+            VOLUME,
+            {"spec": {"persistentVolumeReclaimPolicy": "Retain"}},
+            {"spec": {"persistentVolumeReclaimPolicy": "Delete"}},
+            ["spec.persistentVolumeReclaimPolicy becomes delete: what is on the volume is deleted with its claim."],
+        ),
+        (ROLE_POLICY, decrypting("key/1"), decrypting("key/2"), [LOST_KEY]),
+        (ROLE_POLICY, decrypting("key/1"), decrypting(), [LOST_KEY]),
+        (ROLE_POLICY, decrypting("key/1"), decrypting("key/2", "key/1"), []),
+        (ROLE_POLICY, decrypting("key/1"), decrypting("key/*"), []),
+        (ROLE_POLICY, decrypting("key/1"), {"policy": UNKNOWN}, []),
     ],
 )
 def test_a_setting_by_which_data_is_lost_is_a_harm(

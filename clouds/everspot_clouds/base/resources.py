@@ -19,6 +19,8 @@ class FleetKind:
         lower_ends: whether a lower size ends instances.
         chosen_by: the system that chooses those instances, for people.
         rolls: whether a new template replaces the instances immediately.
+        maximum: path of the largest size. The cloud lowers a larger size to it. Empty without one.
+        delete_ends: whether the deletion of the resource ends its instances.
     """
 
     size: str
@@ -27,6 +29,8 @@ class FleetKind:
     lower_ends: Callable[[Inputs], bool]
     chosen_by: str
     rolls: Callable[[Inputs], bool]
+    maximum: str = ""
+    delete_ends: Callable[[Inputs], bool] = lambda _: True
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,20 @@ class TemplateKind:
 
 
 @dataclass(frozen=True)
+class ExpiryKind:
+    """Resources that have a bucket's objects deleted.
+
+    Attributes:
+        days: Returns after how many days objects are deleted, by the beginning of their names.
+        bucket: path of the bucket's name, where the rules are a resource of their own. Empty where the resource is the
+            bucket.
+    """
+
+    days: Callable[[Inputs], dict[str, float]]
+    bucket: str = ""
+
+
+@dataclass(frozen=True)
 class ResourceKinds:
     """Kinds of resources by Pulumi's types.
 
@@ -44,9 +62,11 @@ class ResourceKinds:
         stateful: the data that is lost with a resource, for people.
         emptied: type of a bucket with the property that empties it when it is deleted. Without that property a bucket
             with objects is not deleted.
+        kept_unless: path and value of the property without which the deletion of a resource keeps its data, by type.
         schedulers: types of the components whose instance is the scheduler.
-        expiries: functions that return after how many days a bucket's objects are deleted, by the beginning of their
-            names.
+        expiries: resources that have a bucket's objects deleted.
+        readable: functions that return the keys whose ciphertexts a policy lets its holders decrypt, by type; None if
+            the policy is not known.
         settings: values of properties by which data is or may be lost, by type: path, value, and the effect, for
             people.
     """
@@ -55,8 +75,10 @@ class ResourceKinds:
     templates: Mapping[str, TemplateKind] = field(default_factory=dict)
     stateful: Mapping[str, str] = field(default_factory=dict)
     emptied: Mapping[str, str] = field(default_factory=dict)
+    kept_unless: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     schedulers: frozenset[str] = frozenset()
-    expiries: Mapping[str, Callable[[Inputs], dict[str, float]]] = field(default_factory=dict)
+    expiries: Mapping[str, ExpiryKind] = field(default_factory=dict)
+    readable: Mapping[str, Callable[[Inputs], frozenset[str] | None]] = field(default_factory=dict)
     settings: Mapping[str, tuple[tuple[str, Any, str], ...]] = field(default_factory=dict)
 
 
@@ -67,7 +89,9 @@ def joined(*kinds: ResourceKinds) -> ResourceKinds:
         templates={name: kind for group in kinds for name, kind in group.templates.items()},
         stateful={name: lost for group in kinds for name, lost in group.stateful.items()},
         emptied={name: path for group in kinds for name, path in group.emptied.items()},
+        kept_unless={name: setting for group in kinds for name, setting in group.kept_unless.items()},
         schedulers=frozenset().union(*(group.schedulers for group in kinds)),
-        expiries={name: read for group in kinds for name, read in group.expiries.items()},
+        expiries={name: kind for group in kinds for name, kind in group.expiries.items()},
+        readable={name: read for group in kinds for name, read in group.readable.items()},
         settings={name: settings for group in kinds for name, settings in group.settings.items()},
     )

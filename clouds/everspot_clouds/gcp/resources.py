@@ -1,6 +1,6 @@
 """Kinds of Google Cloud's resources, by Pulumi's names, as a reviewer of a change asks for them."""
 
-from everspot_clouds.base.resources import FleetKind, Inputs, ResourceKinds, TemplateKind
+from everspot_clouds.base.resources import ExpiryKind, FleetKind, Inputs, ResourceKinds, TemplateKind
 
 
 def _proactive(inputs: Inputs) -> bool:
@@ -41,6 +41,16 @@ KINDS = ResourceKinds(
     fleets={
         "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager": _GROUP,
         "gcp:compute/instanceGroupManager:InstanceGroupManager": _GROUP,
+        # Google Kubernetes Engine, "Upgrading node pools": a new configuration or version recreates all nodes.
+        "gcp:container/nodePool:NodePool": FleetKind(
+            size="nodeCount",
+            template=("nodeConfig", "version"),
+            pools=("nodeLocations",),
+            lower_ends=lambda _: True,
+            chosen_by="GKE",
+            rolls=lambda _: True,
+            maximum="autoscaling.maxNodeCount",
+        ),
     },
     templates={
         "gcp:compute/regionInstanceTemplate:RegionInstanceTemplate": _TEMPLATE,
@@ -54,6 +64,7 @@ KINDS = ResourceKinds(
         "gcp:compute/regionDisk:RegionDisk": "what is on the disk",
         "gcp:filestore/instance:Instance": "all files in it",
         "gcp:compute/instance:Instance": "what is on its boot disk",
+        "gcp:container/cluster:Cluster": "all objects in it and the work of running jobs",
         "gcp:sql/databaseInstance:DatabaseInstance": "its databases",
         "gcp:spanner/instance:Instance": "its databases",
         "gcp:bigtable/instance:Instance": "its tables",
@@ -68,7 +79,7 @@ KINDS = ResourceKinds(
     },
     emptied={"gcp:storage/bucket:Bucket": "forceDestroy"},
     schedulers=frozenset({"everspot:index:GcpSchedulerService"}),
-    expiries={"gcp:storage/bucket:Bucket": _expiries},
+    expiries={"gcp:storage/bucket:Bucket": ExpiryKind(_expiries)},
     settings={
         "gcp:kms/cryptoKeyVersion:CryptoKeyVersion": (
             ("state", "DISABLED", "nothing that this version of the key encrypts can be read"),

@@ -2,6 +2,8 @@
 
 from everspot_clouds.base.resources import FleetKind, ResourceKinds, TemplateKind
 
+_RECLAIM = "spec.persistentVolumeReclaimPolicy"
+
 KINDS = ResourceKinds(
     fleets={
         "kubernetes:karpenter.sh/v1:NodePool": FleetKind(
@@ -18,6 +20,14 @@ KINDS = ResourceKinds(
     stateful={
         "kubernetes:core/v1:Namespace": "all objects in it and the work of running jobs",
         "kubernetes:core/v1:PersistentVolumeClaim": "what is on the volume, unless its class retains it",
+        "kubernetes:core/v1:PersistentVolume": "what is on the volume",
         "kubernetes:core/v1:Secret": "the secret",
+    },
+    # Kubernetes, "Persistent Volumes", Reclaiming: with Delete, the storage is deleted with the volume.
+    kept_unless={"kubernetes:core/v1:PersistentVolume": (_RECLAIM, "Delete")},
+    settings={
+        "kubernetes:core/v1:PersistentVolume": (
+            (_RECLAIM, "Delete", "what is on the volume is deleted with its claim"),
+        ),
     },
 )

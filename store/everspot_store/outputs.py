@@ -130,7 +130,7 @@ class Outputs:
         """Write one output before `keep` uploads the others of its attempt. `path`: a plain path. An existing output of
         that path is not changed."""
         with suppress(KeyTaken):
-            self._data.ensure(f"{self._prefix}{epoch:06d}/{path}", data)
+            self._data.upload_view(f"{self._prefix}{epoch:06d}/{path}", memoryview(data))
 
     def list(self, under: str = "") -> list[Output]:
         """Return the newest output of each path at or below `under` (plain or escaped), sorted. Links come last, so

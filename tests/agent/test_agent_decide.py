@@ -8,6 +8,7 @@ from decide_helpers import BUSY, JOB, LIMITS, NOON, TRAINING, acts, assignment, 
 from everspot_core.jobs.records import Notice, NoticeKind, Order, Reason
 from everspot_train.agent.actions import (
     Abandon,
+    Action,
     AskForCheckpoint,
     AskToStop,
     Conclude,
@@ -85,8 +86,39 @@ def test_a_notice_that_comes_late_still_leaves_time_for_a_checkpoint() -> None:
     memory, actions = decide(BUSY, running(interruption=notice), LIMITS)
     assert [type(action) for action in actions] == [AskToStop]
     assert acts(memory, running(101.4, interruption=notice)) == []
-    assert acts(memory, running(101.5, interruption=notice)) == [Terminate()]
+    memory, actions = decide(memory, running(101.5, interruption=notice), LIMITS)
+    assert actions == [Terminate()]
     assert acts(memory, running(102.3, interruption=notice)) == [Kill()]
+
+
+@pytest.mark.parametrize("status", [TRAINING, None])
+@pytest.mark.parametrize(
+    "notice",
+    [
+        {"interruption": interruption(-60)},
+        {"assignment": assignment(order=Order.STOP, reason=Reason.NOTICE, deadline=NOON - seconds(60))},
+    ],
+    ids=["metadata", "order"],
+)
+def test_a_clock_that_runs_ahead_leaves_the_program_its_time(notice: dict[str, object], status: Status | None) -> None:
+    """Given a notice whose time is past by this machine's clock, when it is seen, then the program gets the shortest
+    notice of a cloud."""
+    memory, times = BUSY, dict[type[Action], float]()
+    for tick in range(100 * 10, 140 * 10):
+        memory, actions = decide(memory, running(tick / 10, status=status, **notice), LIMITS)
+        times = {type(action): tick / 10 for action in actions} | times
+    assert times[AskToStop] == 100
+    assert times[Terminate] == (126 if status is not None else 100)
+    assert times[Kill] == 128
+    assert memory.stop is not None and memory.stop.deadline == seconds(130)
+
+
+def test_an_agent_that_stood_still_sends_sigterm_before_sigkill() -> None:
+    memory, _ = decide(BUSY, running(interruption=interruption(30)), LIMITS)
+    memory, actions = decide(memory, running(135, interruption=interruption(30)), LIMITS)
+    assert actions == [Terminate()]
+    assert Kill() not in acts(memory, running(136.9, interruption=interruption(30)))
+    assert Kill() in acts(memory, running(137, interruption=interruption(30)))
 
 
 def test_a_notice_in_scaled_time_leaves_the_real_time_that_it_takes() -> None:

@@ -17,7 +17,7 @@ from everspot_core.jobs.records import EventKind
 from everspot_store import CheckpointCorrupt, Fenced
 from everspot_train.agent.artifacts.assess import REST, ProgramEnd
 from everspot_train.agent.artifacts.layouts import path_template
-from everspot_train.agent.folder import FolderCheckpoints
+from everspot_train.agent.folder import LIBRARY_SILENCE, FolderCheckpoints
 from folder_helpers import SECOND, Place, restore_tree, tree, write
 
 
@@ -41,6 +41,26 @@ def test_a_single_file_is_kept_after_a_rest_and_then_at_once(place: Place) -> No
     place.look(keeper)
     assert len(place.checkpoint_events) == 2, "the program writes nothing else"
     assert restore_tree(place, 2) == {"model.pt": "two"}
+
+
+@pytest.mark.parametrize("ended", [None, ProgramEnd.SOUND])
+def test_a_retry_without_the_trainer_library_is_kept(place: Place, ended: ProgramEnd | None) -> None:
+    """Given a library's checkpoint, when the job continues with a program that never reports, then its folder is kept
+    once it is known that the library does not take over."""
+    library = place.store.checkpoints("job-1", 1)
+    library.fence()
+    (place.root / "state").write_text("tensors")
+    library.publish(7, {"state": place.root / "state"}, {})
+    keeper = place.keeper(2)
+    assert not keeper.restore()
+    write(keeper, "model.pt", "one", rename=True)
+    place.look(keeper, int(LIBRARY_SILENCE.total_seconds()) - 1)
+    assert place.checkpoint_events == []
+    if ended is None:
+        place.look(keeper, 1 + int(REST.total_seconds()))
+    else:
+        keeper.keep_last(ended)
+    assert restore_tree(place, 3) == {"model.pt": "one"}
 
 
 def test_files_that_belong_together_are_never_kept_apart(place: Place) -> None:

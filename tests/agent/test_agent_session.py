@@ -3,6 +3,7 @@
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent_helpers import FAST, eventually
@@ -12,15 +13,17 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_core.costs.pool_history import USUAL_HOURS
 from everspot_core.jobs import lease as transitions
 from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
-from everspot_core.jobs.profile import ProfileRequest
+from everspot_core.jobs.profile import PROFILE_FOLDER, Profile, ProfileRequest, ProfileState
 from everspot_core.jobs.records import EventKind, JobState, Market, Progress, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
+from everspot_store.folder import FolderBackend
 from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.process import JobLaunch, LocalLauncher
+from everspot_train.agent.profiles import LOOK_EVERY
 from everspot_train.agent.session import JobSession, renewal_interval
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.utilization.counters import JobCounters
@@ -29,6 +32,7 @@ from everspot_train.rundir import (
     CheckpointRequest,
     LeaseFile,
     ProfileOrder,
+    ProfileReport,
     RunContext,
     RunDir,
     Status,
@@ -403,9 +407,42 @@ def test_a_profile_is_ordered_once_the_program_is_started(store: Store, session:
     eventually("it has ended", lambda: session.exit_code() is not None)
 
 
-def kept_checkpoints(store: Store) -> int:
+def count_checkpoints(store: Store) -> int:
     head = store.checkpoints("job-1").head()
     return len(head.checkpoints) if head is not None else 0
+
+
+def test_a_profile_that_cannot_be_uploaded_does_not_stop_the_checkpoints(
+    store: Store, session: JobSession, ended: FolderCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a store that takes no trace, when a program has recorded a profile, then its folder is published."""
+    for name in ("create", "upload", "upload_view"):
+        write = getattr(FolderBackend, name)
+
+        def refuse(backend: FolderBackend, key: str, *arguments: Any, write: Any = write) -> Any:
+            if "/outputs/" in key:
+                raise StoreUnavailable("503")
+            return write(backend, key, *arguments)
+
+        monkeypatch.setattr(FolderBackend, name, refuse)
+    session.artifacts.outputs = tmp_path / "outputs"
+    (tmp_path / "outputs" / PROFILE_FOLDER).mkdir(parents=True)
+    (tmp_path / "outputs" / PROFILE_FOLDER / "trace.json").write_text("{}")
+    now = CLOCK.now()
+    store.profile_requests.put("job-1", ProfileRequest(id="0a1b2c3d", epoch=1, at=now, valid_until=now))
+    store.following.renew("job-1")
+    session.ship()
+    session.run_dir.write(ProfileReport(profile=Profile(id="0a1b2c3d", state=ProfileState.DONE, trace="trace.json")))
+    failures = 0
+    for _ in range(60):
+        CLOCK.advance(timedelta(seconds=1))
+        session.renew_if_due()
+        try:
+            session.keep_folder()
+        except StoreUnavailable:
+            failures += 1
+    assert count_checkpoints(store) == 1
+    assert 0 < failures <= 60 / LOOK_EVERY.total_seconds()
 
 
 @pytest.mark.parametrize("renewed", [True, False])
@@ -421,7 +458,7 @@ def test_the_last_checkpoint_waits_for_the_renewal_of_the_lease(
     monkeypatch.setattr(ended, "keep_last", late)
     with pytest.raises(StoreUnavailable):
         session.conclude(FINISHED, None)
-    assert kept_checkpoints(store) == 0
+    assert count_checkpoints(store) == 0
     monkeypatch.undo()
     if not renewed:  # the store takes everything but the checkpoint
         monkeypatch.setattr(ended, "keep_last", lambda _: (_ for _ in ()).throw(StoreUnavailable("503")))
@@ -431,7 +468,7 @@ def test_the_last_checkpoint_waits_for_the_renewal_of_the_lease(
         CLOCK.advance(FAST.orphan_limit)
     assert session.renew_if_due()
     assert session.conclude(FINISHED, None)
-    assert kept_checkpoints(store) == (1 if renewed else 0)
+    assert count_checkpoints(store) == (1 if renewed else 0)
     document = store.records.get("job-1")
     assert document is not None and document.value.state is JobState.SUCCEEDED
 

@@ -20,6 +20,7 @@ from everspot_core.costs.ledger import FaultKind
 from everspot_core.jobs.records import InstanceState, Reason, Seat
 
 from everspot_train.agent import actions as act
+from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.fitness import Fitness
 from everspot_train.agent.heartbeat import Heartbeat
@@ -82,9 +83,20 @@ class Agent:
         self._shared_jobs = SharedJobs(self._make_runner, self._external_state, clock)
 
     def _make_runner(self, seat: Seat | None, ended: Callable[[Ending | None], None]) -> JobRunner:
-        contact = self._watch.store_contact
+        key = JobKey(seat.job_id, seat.epoch) if seat is not None else None
+
+        def external_state() -> ExternalState:
+            outside = self._external_state()
+            return replace(outside, assignment=select_assignment(outside.assignment, key))
+
         return JobRunner(
-            manifest=self._manifest, starter=self._starter, contact=contact, clock=self._clock, ended=ended, seat=seat
+            manifest=self._manifest,
+            starter=self._starter,
+            contact=self._watch.store_contact,
+            clock=self._clock,
+            ended=ended,
+            external_state=external_state,
+            seat=seat,
         )
 
     def shut_down(self, within: timedelta) -> None:

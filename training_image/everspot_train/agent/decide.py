@@ -25,7 +25,7 @@ from everspot_train.agent.actions import (
 )
 from everspot_train.agent.endings import judge_ending
 from everspot_train.agent.pace import StepPace
-from everspot_train.agent.stop_demand import next_demand
+from everspot_train.agent.stop_demand import LEAST_GRACE, next_demand
 from everspot_train.agent.world import LeaseView, Memory, World
 
 
@@ -116,13 +116,18 @@ def _while_running(memory: Memory, world: World, limits: Limits) -> tuple[Memory
         )
         if memory.stop is None:
             actions.append(AskForCheckpoint(memory.checkpoint_requests, recommended))
-    if memory.stop is not None:
-        if world.now >= memory.stop.kill_at and not memory.killed:
+    stop = memory.stop
+    if stop is not None:
+        if world.now >= stop.kill_at and not (memory.terminated or memory.killed):
+            # The agent stood still, or the deadline came as a surprise.
+            stop = replace(stop, kill_at=world.now + LEAST_GRACE)
+            return replace(memory, terminated=True, stop=stop), [*actions, Terminate()]
+        if world.now >= stop.kill_at and not memory.killed:
             return replace(memory, terminated=True, killed=True), [*actions, Kill()]
-        if world.now >= memory.stop.term_at and not memory.terminated:
+        if world.now >= stop.term_at and not memory.terminated:
             return replace(memory, terminated=True), [*actions, Terminate()]
         due = memory.terminated and not (memory.last_called or memory.killed)
-        if due and world.now >= memory.stop.last_call_at:
+        if due and world.now >= stop.last_call_at:
             return replace(memory, last_called=True), [*actions, Terminate(final=True)]
         return memory, actions
     pace, stalled = memory.pace.observe(

@@ -69,6 +69,9 @@ INTERVAL = timedelta(minutes=5)
 """The checkpoint interval of a job that has no interval in time."""
 OVERDUE_INTERVALS = 3
 """An event reports that nothing was published for this many checkpoint intervals."""
+LIBRARY_SILENCE = timedelta(minutes=5)
+"""Real time after which a program that has not reported does not use the trainer library, although its newest
+checkpoint is the library's. The library reports once its imports are done and the run is opened."""
 _LOOK_EVERY = timedelta(seconds=1)
 _TRIES = 5
 """The scans in a row of a folder that changes during each of them. A program may write several times a second."""
@@ -169,9 +172,10 @@ class FolderCheckpoints:
         self._next, self.publications = 1, 0
         self._began: timedelta | None = None
         self._kept_at: timedelta | None = None
+        self._restored_at = timedelta()
         self._overdue = OVERDUE_INTERVALS
         self._usual_gap = timedelta()  # between the program's last two checkpoints
-        self._library = False  # whether the trainer library keeps this job's checkpoints
+        self._library = False  # whether the trainer library is expected to keep this job's checkpoints
         self.took = timedelta()
         self.durable = False
         self.durable_step: int | None = None
@@ -211,13 +215,13 @@ class FolderCheckpoints:
             self._assessor.start(look)
             stamps = {path: item.stamp for path, item in look.items.items()}
             self._published = _Published(LastPublication({}, stamps))  # files that came with the code are not new
-        self._kept_at = self._clock.monotonic()
+        self._kept_at = self._restored_at = self._clock.monotonic()
         return self.restored is not None
 
     def keep_if_due(self, *, urgent: bool) -> None:
         """Publish the complete files of the folder if any of them is new, or was published long ago. Raises
         `StoreError`."""
-        if self._library or not self._timer.due():
+        if not self._timer.due() or self._waits_for_library():
             return
         with self._lock:
             now = self._clock.monotonic()
@@ -246,7 +250,7 @@ class FolderCheckpoints:
 
     def keep_last(self, ended: ProgramEnd) -> None:
         """Publish the complete files of the folder after the program's end. Raises `StoreError`."""
-        if self._library:
+        if self._waits_for_library(ended):
             return
         with self._lock:
             self._copier.clear()  # nothing changes after this
@@ -260,6 +264,15 @@ class FolderCheckpoints:
             skipped |= dict.fromkeys(special, "it is neither a file, a folder nor a symbolic link")
             skipped |= dict.fromkeys(find_empty_folders(look, assessment), _EMPTY)
             self._skips.report(skipped | assessment.left_out)
+
+    def _waits_for_library(self, ended: ProgramEnd | None = None) -> bool:
+        """Return whether the trainer library may still take over this job's checkpoints. A retry with other code may be
+        a program without the library: it has ended without a report, is silent for long, or uses an integration."""
+        if self._library:
+            silence = self._clock.monotonic() - self._restored_at
+            saves = self._saved_state is not None and self._saved_state() is not None
+            self._library = not (ended is ProgramEnd.SOUND or saves or silence >= LIBRARY_SILENCE)
+        return self._library
 
     def note_failed_load(self, *, library: bool) -> None:
         """Record that the program failed to load the restored checkpoint: it ended before it wrote anything. The next

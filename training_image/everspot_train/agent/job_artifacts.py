@@ -9,22 +9,19 @@ from pathlib import Path
 from everspot_core.clock import Clock
 from everspot_core.jobs.records import EventKind, Reason
 from everspot_store import Fenced, Store, StoreError, StoreUnavailable
-from everspot_store.outputs import NO_ANSWER
+from everspot_store.outputs import GIVEN_UP, NO_ANSWER, NO_TIME
 
-from everspot_train.agent.actions import JobKey, StopDemand
+from everspot_train.agent.actions import JobKey
 from everspot_train.agent.artifacts.assess import ProgramEnd
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.outcome import EmitEvent
 from everspot_train.agent.skips import emit_skipped
-from everspot_train.agent.threads import within
+from everspot_train.agent.threads import Background
 from everspot_train.rundir import RESTORED, Status, TrainingPhase
 
-OUTPUT_TIME = timedelta(minutes=30)
-"""The longest time for uploading the outputs of a job that has ended."""
 _TRY_AGAIN = timedelta(seconds=15)
 """The pause before outputs are uploaded again to a store that did not answer."""
-CANCEL_TIME = timedelta(seconds=30)
 RELEASE_TIME = timedelta(seconds=2)
 """The time before a deadline that is reserved for the ending's events and the release of the lease."""
 
@@ -35,6 +32,9 @@ and reading its checkpoint take."""
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a program that was killed by SIGKILL, for example for lack of memory: the program's, and the code of a
 shell around it."""
+
+_UNFINISHED = (NO_TIME, NO_ANSWER, GIVEN_UP)
+"""The reasons for outputs that would be uploaded with more time, or by another attempt."""
 
 _LONGEST_FAILURE = 300
 """The most characters of an unexpected error in an event."""
@@ -102,9 +102,14 @@ class JobArtifacts:
             _log.warning("job %s, epoch %d: folder not kept: %s", *self._job, error, exc_info=True)
             self.folder.note_failure(error)
 
-    def keep_last(self, ending: Ending, stop: StopDemand | None, exit_code: int | None) -> None:
-        """Publish the folder of checkpoints after the program's end, as far as the notice leaves time. `exit_code`: of
-        the first process, which shows whether the program ended by itself.
+    def keep_last(self, ending: Ending, deadline: Callable[[], timedelta | None], exit_code: int | None) -> bool:
+        """Publish the folder of checkpoints after the program's end, as far as a notice leaves time. Return False if
+        the deadline came first.
+
+        Args:
+            ending: of the attempt.
+            deadline: returns the monotonic time of the machine's end; None: not known yet.
+            exit_code: of the first process, which shows whether the program ended by itself.
 
         Raises:
             StoreUnavailable: if the store did not answer, or the lease has to be renewed first. Call again, because the
@@ -112,11 +117,9 @@ class JobArtifacts:
         """
         folder = self.folder
         if folder is None or self._launched_at is None or ending.reason is Reason.CANCEL:
-            return
-        ended, now = how_ended(exit_code), self._clock.monotonic()
-        self._ended_at = self._ended_at if self._ended_at is not None else now
-        deadline = stop.deadline if stop is not None else None
-        end = deadline - RELEASE_TIME if deadline is not None else self._ended_at + self._outage_limit
+            return True
+        ended = how_ended(exit_code)
+        self._ended_at = ended_at = self._ended_at if self._ended_at is not None else self._clock.monotonic()
         unavailable: list[StoreUnavailable] = []
 
         def keep() -> None:
@@ -131,10 +134,17 @@ class JobArtifacts:
                 folder.note_failure(error)
                 raise
 
-        if not within(end - now if deadline is not None else None, lambda: self._quietly("folder", keep)):
+        def is_over() -> bool:
+            return (end := deadline()) is not None and self._clock.monotonic() >= end - RELEASE_TIME
+
+        if not Background(lambda: self._quietly("folder", keep)).wait(is_over):
             _log.warning("job %s, epoch %d: no time is left to keep its folder", *self._job)
-        elif unavailable and self._clock.monotonic() < end:
-            raise unavailable[0]
+            return False
+        if unavailable:
+            given_up = is_over() if deadline() is not None else self._clock.monotonic() >= ended_at + self._outage_limit
+            if not given_up:
+                raise unavailable[0]
+        return not unavailable
 
     def note_failed_load(
         self, ending: Ending, exit_code: int | None, status: Status | None, scratch: Path, *, made_steps: bool
@@ -161,31 +171,27 @@ class JobArtifacts:
         elif status.phase is TrainingPhase.FAILED and status.resumed_from is None and (scratch / RESTORED).is_dir():
             self._quietly("failed load", lambda: folder.note_failed_load(library=True))
 
-    def keep_outputs(self, limit: timedelta) -> None:
-        """Upload as much of the folder of outputs as the time allows. An event reports the files that were not
-        uploaded."""
-        folder, end = self.outputs, self._clock.monotonic() + limit
-        if folder is None or self._launched_at is None or self._outputs_kept or not folder.is_dir():
-            return
-        self._outputs_kept = True
-        outputs = self._store.outputs(self._job.job_id)
-
-        def keep() -> None:
-            last_try = min(end, self._clock.monotonic() + self._outage_limit) - _TRY_AGAIN
-            try:
-                while True:
-                    _, skipped = outputs.keep(self._job.epoch, folder, lambda: self._clock.monotonic() < end)
-                    if NO_ANSWER not in skipped.values() or self._clock.monotonic() >= last_try:
-                        break
-                    self._clock.sleep(_TRY_AGAIN)
-            except Exception as error:
-                words = f"{type(error).__name__}: {error}"[:_LONGEST_FAILURE]
-                self._emit(EventKind.SKIPPED, folder="outputs", reason=f"the agent failed: {words}")
-                raise
-            emit_skipped(self._emit, "outputs", skipped)
-
-        if not within(limit, lambda: self._quietly("outputs", keep)):
-            self._emit(EventKind.SKIPPED, folder="outputs", reason="the upload had not ended when no time was left")
+    def keep_outputs(self, has_time: Callable[[], bool]) -> bool:
+        """Upload the folder of outputs while `has_time` returns True. An event reports the files that were not
+        uploaded. Return False if some of them would have been uploaded with more time."""
+        folder = self.outputs
+        if folder is None or self._launched_at is None or not folder.is_dir():
+            return True
+        outputs, last_try = self._store.outputs(self._job.job_id), self._clock.monotonic() + self._outage_limit
+        try:
+            while True:
+                _, skipped = outputs.keep(self._job.epoch, folder, has_time)
+                if NO_ANSWER not in skipped.values() or self._clock.monotonic() + _TRY_AGAIN >= last_try:
+                    break
+                self._clock.sleep(_TRY_AGAIN)
+                if not has_time():
+                    break
+        except Exception as error:
+            words = f"{type(error).__name__}: {error}"[:_LONGEST_FAILURE]
+            self._emit(EventKind.SKIPPED, folder="outputs", reason=f"the agent failed: {words}")
+            raise
+        emit_skipped(self._emit, "outputs", skipped)
+        return not any(reason in _UNFINISHED for reason in skipped.values())
 
     def _quietly(self, subject: str, action: Callable[[], None]) -> None:
         try:

@@ -14,7 +14,7 @@ from everspot_core.jobs.profile import (
     ProfileRequest,
     ProfileState,
 )
-from everspot_store import ChunkWriter, Store
+from everspot_store import ChunkWriter, Store, StoreError
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.mailbox import Mailbox
@@ -23,7 +23,8 @@ from everspot_train.rundir import ProfileOrder
 from everspot_train.safe_open import open_file_below
 
 LOOK_EVERY = timedelta(seconds=5)
-"""The time between two looks for a request. Requests exist only while somebody follows the job."""
+"""The time between two looks for a request, and between two tries to upload a report. Requests exist only while
+somebody follows the job."""
 GRACE = timedelta(seconds=60)
 """The time after a request in which a program must report that it carries out profile orders. It may be importing
 torch."""
@@ -42,6 +43,7 @@ class ProfileRelay:
         self._due = DueTimer(LOOK_EVERY, clock)
         self._request: ProfileRequest | None = None
         self._ordered_at = timedelta()
+        self._retry_at = timedelta()
         self._published: set[tuple[str, ProfileState]] = set()
         self._chunks = ChunkWriter(store.profiles, job.job_id, job.epoch)
 
@@ -72,11 +74,11 @@ class ProfileRelay:
             self._mailbox.order_profile(ProfileOrder(id=request.id, steps=request.steps))
             self._note(f"a profile of {request.steps} steps was requested by {request.by or 'a user'}")
 
-    def publish(self, outputs: Path | None) -> None:
+    def publish(self, outputs: Path | None, *, last: bool = False) -> None:
         """Write the program's reports since the last call, and its trace. Raises `StoreError`; then the next call tries
-        again. `outputs`: the job's folder of outputs."""
+        again, after `LOOK_EVERY` or if it is the `last` one. `outputs`: the job's folder of outputs."""
         request = self._request
-        if request is None:
+        if request is None or (self._clock.monotonic() < self._retry_at and not last):
             return
         report = self._mailbox.profile_report()
         profile = report.profile if report is not None else None
@@ -84,6 +86,13 @@ class ProfileRelay:
             return
         if (profile.id, profile.state) in self._published:
             return
+        try:
+            self._upload(profile, outputs)
+        except StoreError:
+            self._retry_at = self._clock.monotonic() + LOOK_EVERY
+            raise
+
+    def _upload(self, profile: Profile, outputs: Path | None) -> None:
         if profile.trace:
             data = _read_trace(outputs, profile.trace) if outputs is not None else None
             if data is None:

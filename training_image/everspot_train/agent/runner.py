@@ -21,6 +21,7 @@ from everspot_train.agent.decide import decide, forget_job, offer_again, retry_l
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.session import JobSession
 from everspot_train.agent.starter import Starter
+from everspot_train.agent.stop_demand import next_demand
 from everspot_train.agent.watch import Contact
 from everspot_train.agent.world import LeaseView, Memory, World
 
@@ -47,6 +48,7 @@ class JobRunner:
     """Runs the jobs that it is assigned, one at a time.
 
     Args:
+        external_state: returns the orders and notices at the moment, for a job that is being concluded.
         seat: the part of a shared machine that its job may use; None for the whole machine.
         ended: called when a job has ended here, with its ending, or with None if it was abandoned.
 
@@ -62,6 +64,7 @@ class JobRunner:
         contact: Contact,
         clock: Clock,
         ended: Callable[[Ending | None], None],
+        external_state: Callable[[], ExternalState],
         seat: Seat | None = None,
     ) -> None:
         self._limits = manifest.limits
@@ -69,6 +72,7 @@ class JobRunner:
         self._contact = contact
         self._clock = clock
         self._ended = ended
+        self._external_state = external_state
         self._seat = seat
         self.memory = Memory(idle_since=clock.monotonic())
         self.session: JobSession | None = None
@@ -77,6 +81,7 @@ class JobRunner:
         self._retry_at = timedelta()
         self._helper_failure: Exception | None = None
         self._failed = False
+        self._late_stop: StopDemand | None = None
         self._noted: set[str] = set()
         self._hours_between_interruptions: float | None = None
 
@@ -181,7 +186,7 @@ class JobRunner:
         return World(
             now=self._clock.monotonic(),
             market=self._clock.now(),
-            real_per_market=self._clock.to_real(timedelta(seconds=1)).total_seconds(),
+            real_per_market=self._real_per_market(),
             assignment=outside.assignment,
             interruption=outside.interruption,
             rebalance=outside.rebalance,
@@ -289,13 +294,32 @@ class JobRunner:
         ending = session.unstarted or ending
         try:
             with self._while_transferring():
-                if not session.conclude(ending, stop):
+                if not session.conclude(ending, stop, self._find_stop):
                     _log.warning("job %s, epoch %d was lost before it could be given back", *session.key)
         except StoreError as error:
             self._contact.failed(error)
             return  # memory and session stay unchanged, and the next step concludes again
         self.memory = forget_job(self.memory, self._clock.monotonic())
         self._end_session(ending)
+
+    def _find_stop(self) -> StopDemand | None:
+        """Return the demand to stop that has arrived since the program's end, or before. Safe to call from any
+        thread."""
+        outside = self._external_state()
+        world = World(
+            now=self._clock.monotonic(),
+            market=self._clock.now(),
+            real_per_market=self._real_per_market(),
+            assignment=outside.assignment,
+            interruption=outside.interruption,
+            shutdown_by=outside.shutdown_by,
+        )
+        memory = replace(self.memory, stop=self._late_stop)
+        self._late_stop = next_demand(memory, world, self._limits) or self._late_stop
+        return self._late_stop
+
+    def _real_per_market(self) -> float:
+        return self._clock.to_real(timedelta(seconds=1)).total_seconds()
 
     @contextmanager
     def _while_transferring(self) -> Iterator[None]:
@@ -314,7 +338,7 @@ class JobRunner:
 
     def _end_session(self, ending: Ending | None) -> None:
         session, self.session = self.session, None
-        self._failed = False
+        self._failed, self._late_stop = False, None
         self._noted.clear()
         if session is not None:
             try:

@@ -24,7 +24,7 @@ from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.failures import Failure, by_signal, describe_exit, read_failure
 from everspot_train.agent.fitness import is_full
-from everspot_train.agent.job_artifacts import CANCEL_TIME, OUTPUT_TIME, JobArtifacts
+from everspot_train.agent.job_artifacts import RELEASE_TIME, JobArtifacts
 from everspot_train.agent.job_endpoint import JobGrant
 from everspot_train.agent.life import SignsOfLife
 from everspot_train.agent.logs import OUTPUT, LogShipper
@@ -39,7 +39,7 @@ from everspot_train.agent.start_events import StartEvents
 from everspot_train.agent.steps.event_shipper import EventFileShipper
 from everspot_train.agent.steps.recorder import StepRecorder
 from everspot_train.agent.steps.stop_watch import StopWatch
-from everspot_train.agent.threads import DueTimer
+from everspot_train.agent.threads import Background, DueTimer
 from everspot_train.agent.utilization.sampler import UtilizationSampler
 from everspot_train.agent.work_folders import WorkFolder
 from everspot_train.agent.world import LeaseView
@@ -50,6 +50,10 @@ from everspot_train.sound_end import count_ended
 _log = logging.getLogger(__name__)
 
 TAIL_BYTES = 8000
+OUTPUT_TIME = timedelta(minutes=30)
+"""The longest time for uploading the log and the outputs of a job that has ended."""
+CANCEL_TIME = timedelta(seconds=30)
+"""The same of a job that was cancelled."""
 RENEWED_AFTER = 0.6
 """The fraction of the lease's length after which it is renewed."""
 RENEW_AGAIN = timedelta(seconds=5)
@@ -109,6 +113,10 @@ class JobSession:
         self._concluding = False
         self._releasing = False
         self._ending_told = False
+        self._decided: Ending | None = None
+        self._uploads: Background | None = None
+        self._uploads_end = timedelta()
+        self._outputs_complete = False
         self._over = False
         self._crash_noted = False
         self._failure: Failure | None = None
@@ -278,12 +286,12 @@ class JobSession:
         self.emit(EventKind.STALLED, step=step, seconds=round(seconds, 1), restarted=restart)
 
     def keep_folder(self) -> None:
-        """Upload a finished profile, and the folder of a program that does not use the trainer library, if it is due.
+        """Upload the folder of a program that does not use the trainer library, if it is due, and a finished profile.
         Raises `StoreError`."""
-        if not (self._over or self._concluding or self._stopping) and self.lease_view() is LeaseView.VALID:
-            self._profiles.publish(self.artifacts.outputs)
         if not (self._over or self._concluding) and self._silent():
             self.artifacts.keep_if_due(urgent=self._stopping)
+        if not (self._over or self._concluding or self._stopping) and self.lease_view() is LeaseView.VALID:
+            self._profiles.publish(self.artifacts.outputs)
 
     def write_evaluations(self) -> None:
         """Write the metrics of a program with a `stop` before its folder is published, because an attempt that resumes
@@ -374,12 +382,24 @@ class JobSession:
         """Request that the trainer checkpoints and continues."""
         self._mailbox.ask_for_checkpoint(seq)
 
-    def conclude(self, ending: Ending, stop: StopDemand | None) -> bool:
-        """Write the ending and release the lease. Return False if the lease was lost; then nothing is written.
+    def conclude(
+        self, ending: Ending, stop: StopDemand | None, find_stop: Callable[[], StopDemand | None] = lambda: None
+    ) -> bool:
+        """Upload what is left, write the ending and release the lease. Return False if the lease was lost; then nothing
+        is written.
 
         The lease is renewed until its release begins, because the uploads may take longer than it holds. The ending is
         written before the release, so that a reader of the job's new state finds its whole history. A failure to write
         events does not delay the release.
+
+        A job has only succeeded once its outputs are uploaded. If the machine is taken before, the job is interrupted:
+        its next attempt resumes from the last checkpoint and repeats the end of the program. Every other ending is
+        written as soon as a deadline is known, and the uploads continue after the release.
+
+        Args:
+            ending: of the program.
+            stop: the demand to stop that the program got.
+            find_stop: returns the demand to stop at the moment, because a notice may arrive during the uploads.
 
         Raises:
             StoreError: if the last checkpoint could not be stored, or the lease could not be released. Call again while
@@ -390,9 +410,15 @@ class JobSession:
         if self.lease_view() is LeaseView.SUSPENDED:
             raise StoreUnavailable("the lease is over and not renewed yet")
         self._concluding = True
-        urgent, measured = stop is not None and stop.deadline is not None, self._utilization
+        measured = self._utilization
+
+        def deadline() -> timedelta | None:
+            demands = (stop, find_stop())
+            return min((demand.deadline for demand in demands if demand and demand.deadline is not None), default=None)
+
+        is_folder_kept = True
         try:
-            self._keep_last(ending, stop)
+            is_folder_kept = self._keep_last(ending, deadline)
         except StoreUnavailable:
             raise
         except Exception:  # after any error the lease must be released
@@ -400,12 +426,11 @@ class JobSession:
         with self._ship_lock:
             self._quietly("steps", lambda: self._read_steps(last=True))
             self._note_unreported(ending)
-            if not urgent:
-                self._quietly("logs", self._logs.ship_rest)
-                limit = CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME
-                self._quietly("profile", lambda: self._profiles.publish(self.artifacts.outputs))
-                self._quietly("event files", self._ship_last_events)
-                self._quietly("outputs", lambda: self.artifacts.keep_outputs(limit))
+            uploads = self._begin_uploads(ending, deadline)
+            if self._decided is None:
+                is_complete = self._await_uploads(uploads, ending, deadline) and is_folder_kept
+                self._decided = self._decide_ending(ending, stop, find_stop, is_complete=is_complete)
+            ending = self._decided
             self._quietly("ending", lambda: self._write_ending(ending, stop))
             self._quietly("events", self._events.write)
             record = self._release(ending)
@@ -416,13 +441,63 @@ class JobSession:
             self._quietly("metrics", lambda: self._steps.write(last=True))
             if measured is not None:
                 self._quietly("utilization", lambda: measured.write(last=True))
-            if urgent and stop is not None and stop.deadline is not None:
-                self._quietly("logs", self._logs.ship_rest)
-                remaining = stop.deadline - self._clock.monotonic()
-                self._quietly("outputs", lambda: self.artifacts.keep_outputs(remaining))
-                self._quietly("event files", self._ship_last_events)
-                self._quietly("events", self._events.write)
+            if not uploads.wait(lambda: (end := deadline()) is None or self._clock.monotonic() >= end):
+                self.emit(EventKind.SKIPPED, folder="outputs", reason="the upload had not ended when no time was left")
+            self._quietly("events", self._events.write)
         return True
+
+    def _begin_uploads(self, ending: Ending, deadline: Callable[[], timedelta | None]) -> Background:
+        """Upload what is left of the log, the profile, the TensorBoard files and the outputs in a thread. A second call
+        returns the first call's thread."""
+        end = self._clock.monotonic() + (CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME)
+
+        def has_time() -> bool:
+            return self._clock.monotonic() < min(end, deadline() or end)
+
+        def keep_outputs() -> None:
+            self._outputs_complete = self.artifacts.keep_outputs(has_time)
+
+        def upload() -> None:
+            self._quietly("logs", self._logs.ship_rest)
+            self._quietly("profile", lambda: self._profiles.publish(self.artifacts.outputs, last=True))
+            self._quietly("event files", self._ship_last_events)
+            self._quietly("outputs", keep_outputs)
+
+        if self._uploads is None:
+            self._uploads_end, self._uploads = end, Background(upload)
+        return self._uploads
+
+    def _await_uploads(self, uploads: Background, ending: Ending, deadline: Callable[[], timedelta | None]) -> bool:
+        """Wait for the uploads, at most until their time is over. Return whether the outputs are complete.
+
+        If the machine is taken, a finished job waits as long as its release allows, any other not at all."""
+
+        def is_over() -> bool:
+            end, now = deadline(), self._clock.monotonic()
+            if end is not None and (ending.reason is not Reason.FINISHED or now >= end - RELEASE_TIME):
+                return True
+            return now >= self._uploads_end
+
+        return uploads.wait(is_over) and self._outputs_complete
+
+    def _decide_ending(
+        self,
+        ending: Ending,
+        stop: StopDemand | None,
+        find_stop: Callable[[], StopDemand | None],
+        *,
+        is_complete: bool,
+    ) -> Ending:
+        """Return the ending; an interruption if the machine is taken before all files of a finished job are
+        uploaded."""
+        current = find_stop() or stop
+        if ending.reason is not Reason.FINISHED or is_complete or current is None or current.deadline is None:
+            return ending
+        if stop is None or stop.deadline is None:
+            action_at = current.action_at.isoformat() if current.action_at else None
+            self.emit(EventKind.NOTICE, source=current.source, action_at=action_at, seen_at=current.seen_at.isoformat())
+        _log.warning("job %s, epoch %d has finished, and no time is left to upload its files", *self.key)
+        return replace(ending, reason=current.reason if current.reason.preemption else Reason.NOTICE)
 
     def _note_unreported(self, ending: Ending) -> None:
         """Write a line into the log if the ended program never reported the metric of its `stop`."""
@@ -435,14 +510,17 @@ class JobSession:
         if self._event_files is not None:
             self._event_files.ship(last=True)
 
-    def _keep_last(self, ending: Ending, stop: StopDemand | None) -> None:
+    def _keep_last(self, ending: Ending, deadline: Callable[[], timedelta | None]) -> bool:
+        """Publish the folder of checkpoints. Return False if the deadline came first."""
+        is_kept = True
         if self.process is not None and not self._ending_told and self._silent():
-            self.artifacts.keep_last(ending, stop, self.exit_code())
+            is_kept = self.artifacts.keep_last(ending, deadline, self.exit_code())
         if self.process is not None and not self._ending_told:
             with self._ship_lock:
                 self._read_steps()
             scratch, made_steps = self.run_dir.path / "scratch", self._made_steps()
             self.artifacts.note_failed_load(ending, self.exit_code(), self.status(), scratch, made_steps=made_steps)
+        return is_kept
 
     def _made_steps(self) -> bool:
         """Return whether a program without the trainer library has reported a step behind its first report, or behind

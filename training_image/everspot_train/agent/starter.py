@@ -51,7 +51,7 @@ from everspot_train.agent.session import JobSession
 from everspot_train.agent.spending import read_spending
 from everspot_train.agent.stop_demand import stop_margin
 from everspot_train.agent.temporary import MEMORY, TemporaryFolders
-from everspot_train.agent.threads import within
+from everspot_train.agent.threads import Background
 from everspot_train.agent.work_folders import FOLDER as WORK
 from everspot_train.agent.work_folders import WORK_VARIABLE, WorkFolders
 from everspot_train.rundir import RunContext, RunDir, RunDirError
@@ -162,7 +162,8 @@ class Starter:
                     _log.warning("the rest of the output in %s is lost: %s", folder.name, error)
 
         if self._surroundings.runs.is_dir():
-            within(REMAINS_TIME, ship)
+            end = self._clock.monotonic() + REMAINS_TIME
+            Background(ship).wait(lambda: self._clock.monotonic() >= end)
 
     @property
     def moved_at(self) -> timedelta:

@@ -17,17 +17,25 @@ CANCEL_PATIENCE = timedelta(seconds=30)
 KILL_GRACE = timedelta(seconds=10)
 """The time between SIGTERM and SIGKILL if there is no deadline."""
 
+LEAST_GRACE = timedelta(seconds=2)
+"""The least time between SIGTERM and SIGKILL if SIGTERM comes late."""
+SHORTEST_NOTICE = timedelta(seconds=30)
+"""The assumed time until the interruption if the announced time is past already, because the clock of this machine or
+of the scheduler is wrong. No cloud's notice is shorter."""
+
 
 def next_demand(memory: Memory, world: World, limits: Limits) -> StopDemand | None:
     """Return the demand to stop if it is new or has an earlier deadline than the present one. The first reason
-    stays."""
+    stays. A deadline that is past when it is first seen counts as unknown, and as `SHORTEST_NOTICE` from now."""
     demands = (_by_metric(world), _by_cloud(world), _by_order(memory, world), _by_shutdown(world))
     candidates = [stop for stop in demands if stop]
     if not candidates:
         return None
-    deadlines = [by for _, _, _, by in candidates if by is not None]
-    deadline = min(deadlines, default=None)
     standing = memory.stop
+    deadlines = [by for _, _, _, by in candidates if by is not None]
+    deadline = min((by for by in deadlines if by > world.now), default=None)
+    if deadline is None and deadlines and (standing is None or standing.deadline is None):
+        deadline = world.now + SHORTEST_NOTICE
     if standing is None:
         reason, source, action_at, _ = candidates[0]
         return _stop(reason, source, world, action_at, deadline, limits)

@@ -74,17 +74,22 @@ class DueTimer:
         return True
 
 
-def within(limit: timedelta | None, action: Callable[[], None]) -> bool:
-    """Run `action` in a separate thread and wait for it, for at most `limit` of real time. Return False if it still
-    runs. An exception of the action is logged."""
+class Background:
+    """An action in a thread of its own. An exception of the action is logged."""
 
-    def run() -> None:
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._thread = threading.Thread(target=self._run, name="background", daemon=True)
+        self._thread.start()
+
+    def wait(self, is_over: Callable[[], bool]) -> bool:
+        """Wait until the action has ended, or `is_over` returns True. Return whether the action has ended."""
+        while self._thread.is_alive() and not is_over():
+            self._thread.join(LOOK_EVERY.total_seconds())
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
         try:
-            action()
+            self._action()
         except Exception:
-            _log.exception("a limited action failed")
-
-    thread = threading.Thread(target=run, name="within", daemon=True)
-    thread.start()
-    thread.join(max(0.0, limit.total_seconds()) if limit is not None else None)
-    return not thread.is_alive()
+            _log.exception("a background action failed")

@@ -19,8 +19,10 @@ from everspot_policy.gcp import lifetime as gcp_lifetime
 from everspot_policy.gcp import network as gcp_network
 from everspot_policy.gcp import storage as gcp_storage
 from everspot_policy.gcp import tags as gcp_tags
+from everspot_policy.kubernetes import network as kubernetes_network
 from everspot_policy.kubernetes import nodes as kubernetes_nodes
 from everspot_policy.kubernetes import pods as kubernetes_pods
+from everspot_policy.kubernetes import rights as kubernetes_rights
 from everspot_policy.rule import Rule
 
 _AWS = (
@@ -28,7 +30,7 @@ _AWS = (
     aws_lifetime,
 )  # fmt: skip
 _GCP = (gcp_network, gcp_compute, gcp_storage, gcp_identity, gcp_escalation, gcp_keys, gcp_tags, gcp_lifetime)
-_KUBERNETES = (kubernetes_nodes, kubernetes_pods)
+_KUBERNETES = (kubernetes_nodes, kubernetes_pods, kubernetes_rights, kubernetes_network)
 
 RULES: dict[str, Rule] = {
     each.id: each for module in (*_AWS, *_GCP, *_KUBERNETES, credentials) for each in module.RULES

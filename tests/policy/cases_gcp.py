@@ -67,10 +67,24 @@ c.good(
     {**RULE, "action": "deny", "match": {"srcIpRanges": ["0.0.0.0/0"]}},
 )
 c.bad({**RULE, "match": {**MATCH, "srcIpRanges": ["0.0.0.0/0"]}}, "match.srcIpRanges", engine=False)
+c.good(
+    {**RULE, "match": {**MATCH, "srcNetworkScope": "INTERNET", "srcIpRanges": ["203.0.113.0/24"]}},
+    {**RULE, "match": {**MATCH, "srcNetworkScope": "NON_INTERNET"}},
+    {**RULE, "match": {**MATCH, "srcNetworkScope": "NON_INTERNET", "srcIpRanges": ["0.0.0.0/0"]}},
+    {**RULE, "match": {**MATCH, "srcNetworkContext": UNKNOWN}},
+    {**RULE, "action": "deny", "match": {**MATCH, "srcNetworkScope": "INTERNET"}},
+    {**RULE, "direction": "EGRESS", "match": {**MATCH, "srcNetworkScope": "INTERNET"}},
+    engine=False,
+)
+for scope in ("srcNetworkScope", "srcNetworkType", "srcNetworkContext"):
+    c.bad({**RULE, "match": {**MATCH, scope: "INTERNET"}}, f"match.{scope}", engine=False)
+c.select("gcp-nothing-open", "gcp:compute/firewallPolicyRule:FirewallPolicyRule")
+c.bad({**RULE, "match": {**MATCH, "srcNetworkContext": "INTERNET"}}, "match.srcNetworkContext", engine=False)
 c.select("gcp-nothing-open", "gcp:compute/regionNetworkFirewallPolicyWithRules:RegionNetworkFirewallPolicyWithRules")
 c.good({"rules": [{**RULE, "match": {"srcIpRanges": ["10.0.0.0/8"]}}]}, {"rules": UNKNOWN})
 OUT, EVERYBODY = {**RULE, "direction": "EGRESS"}, {"srcIpRanges": ["0.0.0.0/0"]}
 c.bad({"rules": [OUT, {**RULE, "match": EVERYBODY}]}, "rules[1].match.srcIpRanges", engine=False)
+c.bad({"rules": [{**RULE, "match": {"srcNetworkScope": "INTERNET"}}]}, "rules[0].match.srcNetworkScope", engine=False)
 
 c.select("gcp-no-nat", "gcp:compute/routerNat:RouterNat")
 c.bad(

@@ -170,6 +170,11 @@ c.bad(
     "template.spec.containers[0].securityContext.seccompProfile.type",
     engine=False,
 )
+c.bad(
+    template(ephemeralContainers=[{"securityContext": {"seccompProfile": {"type": "Unconfined"}}}]),
+    "template.spec.ephemeralContainers[0].securityContext.seccompProfile.type",
+    engine=False,
+)
 c.select("kubernetes-pods-filtered", DEPLOYMENT)
 c.bad({"spec": filtered("Unconfined")}, "spec.template.spec.securityContext.seccompProfile.type", engine=False)
 
@@ -182,5 +187,69 @@ c.good(
 )
 c.bad({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]}, "rules[0].verbs", engine=False)
 c.bad({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}, "rules[0].resources", engine=False)
+
+c.select("kubernetes-no-escalation", ROLE)
+ROLES = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"]}
+TOKENS = {"apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"]}
+c.good(
+    {"rules": [{**ROLES, "verbs": ["get", "list", "create"]}]},
+    {"rules": [{**ROLES, "verbs": ["bind"], "resourceNames": ["view"]}]},
+    {"rules": [{**TOKENS, "resourceNames": ["agent"]}]},
+    {"rules": [{**ROLES, "verbs": UNKNOWN}]},
+    {"rules": UNKNOWN},
+    engine=False,
+)
+for verb in ("escalate", "bind", "impersonate"):
+    c.bad({"rules": [{**ROLES, "verbs": ["get", verb]}]}, "rules[0].verbs", engine=False)
+c.bad({"rules": [TOKENS]}, "rules[0].resources", engine=False)
+
+
+def bound(name: Any, role: Any = "cluster-admin", kind: str = "Group") -> dict[str, Any]:
+    """A binding of a role to one subject."""
+    return {"roleRef": {"kind": "ClusterRole", "name": role}, "subjects": [{"kind": kind, "name": name}]}
+
+
+for binding in ("ClusterRoleBinding", "RoleBinding", "ClusterRoleBindingPatch"):
+    c.select("kubernetes-no-rights-for-everybody", f"kubernetes:rbac.authorization.k8s.io/v1:{binding}")
+    c.good(
+        bound("ml-admins"), bound("system:authenticated", "system:basic-user"), bound(UNKNOWN),
+        bound("system:serviceaccounts:kube-system", "view"), bound("default", kind="ServiceAccount"),
+        {"subjects": UNKNOWN, "roleRef": UNKNOWN}, engine=False,
+    )  # fmt: skip
+    for everybody in ("system:authenticated", "system:unauthenticated", "system:serviceaccounts"):
+        c.bad(bound(everybody), "subjects[0].name", engine=False)
+    c.bad(bound("system:authenticated", "reader"), "subjects[0].name", engine=False)
+    c.bad(bound("system:authenticated", UNKNOWN), "subjects[0].name", engine=False)
+    c.bad(bound("system:anonymous", "view", kind="User"), "subjects[0].name", engine=False)
+    c.bad(bound("system:serviceaccounts:web", "edit"), "subjects[0].name", engine=False)
+
+
+def balanced(*ranges: str, annotations: Any = None, kind: str = "LoadBalancer", **spec: Any) -> dict[str, Any]:
+    """A service, perhaps with a load balancer."""
+    sources = {"loadBalancerSourceRanges": list(ranges)} if ranges else {}
+    return {"metadata": {"annotations": annotations or {}}, "spec": {"type": kind, **sources, **spec}}
+
+
+SOURCES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+c.select("kubernetes-no-open-load-balancer", "kubernetes:core/v1:Service")
+c.good(
+    balanced("203.0.113.0/24"), balanced(kind="ClusterIP"), balanced(kind="NodePort"), balanced(kind=UNKNOWN),
+    balanced(loadBalancerSourceRanges=UNKNOWN), balanced(annotations=UNKNOWN),
+    balanced(annotations={"service.beta.kubernetes.io/aws-load-balancer-scheme": "internal"}),
+    balanced(annotations={"networking.gke.io/load-balancer-type": "Internal"}),
+    balanced(annotations={SOURCES: "203.0.113.0/24, 198.51.100.0/24"}), balanced(annotations={SOURCES: UNKNOWN}),
+    {"spec": UNKNOWN}, {}, engine=False,
+)  # fmt: skip
+c.bad(balanced(), "spec.loadBalancerSourceRanges", engine=False)
+c.bad(balanced("10.0.0.0/8", "0.0.0.0/0"), "spec.loadBalancerSourceRanges", engine=False)
+c.bad(
+    balanced("0.0.0.0/1", "128.0.0.0/1"), "spec.loadBalancerSourceRanges", "spec.loadBalancerSourceRanges", engine=False
+)
+c.bad(
+    balanced(annotations={"service.beta.kubernetes.io/aws-load-balancer-scheme": "internet-facing"}),
+    "spec.loadBalancerSourceRanges",
+    engine=False,
+)
+c.bad(balanced(annotations={SOURCES: "0.0.0.0/0"}), f'metadata.annotations["{SOURCES}"]', engine=False)
 
 CASES = c.listed

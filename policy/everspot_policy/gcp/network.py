@@ -1,6 +1,7 @@
 """Rules for addresses and for the traffic that is let in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from everspot_core.validation.problems import Problem
 
@@ -12,6 +13,14 @@ from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 FIREWALL = "gcp:compute/firewall:Firewall"
 POLICY_RULES = ("gcp:compute/*irewallPolicyRule:*", "gcp:compute/*irewallPolicyWithRules:*")
 """Rules of firewall policies, hierarchical, of networks and of regions: by themselves, and within the policy."""
+
+SCOPES = ("srcNetworkScope", "srcNetworkType", "srcNetworkContext")
+"""Where the packets come from, by the names of several releases of the API."""
+INSIDE = ("NON_INTERNET", "INTRA_VPC", "VPC_NETWORKS")
+"""The values that take no packets from the internet, whatever ranges are named."""
+SOURCES = ("srcIpRanges", "srcAddressGroups", "srcFqdns", "srcRegionCodes", "srcThreatIntelligences")
+"""Sources that limit a rule beside its scope: a packet has to match both (Cloud NGFW, "Firewall policy rules",
+network types)."""
 
 
 @rule(
@@ -53,9 +62,18 @@ def nothing_open(subject: Subject) -> Iterator[Problem]:
             path, ranges = "sourceRanges", each.get("sourceRanges") if each.get("allows") else None
         else:
             allow = text(each.get("action")) in ("allow", "goto_next", "apply_security_profile_group")
-            path, ranges = "match.srcIpRanges", mapping(each.get("match")).get("srcIpRanges") if allow else None
+            match = mapping(each.get("match")) if allow else {}
+            if (scope := _open_scope(match)) and not any(match.get(source) for source in SOURCES):
+                yield Problem(f"{place}.match.{scope}".lstrip("."), "INTERNET is everybody")
+            inside = any(text(match.get(name)) in INSIDE for name in SCOPES)
+            path, ranges = "match.srcIpRanges", None if inside else match.get("srcIpRanges")
         for cidr in open_ranges(ranges):
             yield Problem(f"{place}.{path}".lstrip("."), f"{cidr} is everybody")
+
+
+def _open_scope(match: Mapping[str, Any]) -> str:
+    """Return the property by which a rule takes packets from the internet; empty if it does not say so."""
+    return next((name for name in SCOPES if text(match.get(name)) == "INTERNET"), "")
 
 
 @rule(

@@ -1,11 +1,11 @@
-"""Rules about pods and about the rights of their service accounts."""
+"""Rules about pods."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everspot_core.validation.problems import Problem
 
-from everspot_policy.reading import inner, mapping, objects, text, texts, yes
+from everspot_policy.reading import inner, mapping, objects, text, yes
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 PODS = (
@@ -16,7 +16,6 @@ PODS = (
     "kubernetes:apps/*:StatefulSetPatch", "kubernetes:apps/*:ReplicaSetPatch", "kubernetes:batch/*:JobPatch",
     "kubernetes:batch/*:CronJobPatch", "kubernetes:core/*:ReplicationControllerPatch",
 )  # fmt: skip
-RIGHTS = ("kubernetes:rbac.authorization.k8s.io/*:Role", "kubernetes:rbac.authorization.k8s.io/*:ClusterRole")
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
 _PROFILES = {
     "Localhost": "is a profile of the node, which may allow more calls: with jobImages those of a job's container",
@@ -35,6 +34,13 @@ def _pod(subject: Subject) -> tuple[str, Mapping[str, Any]]:
     return ".".join(path), inner(subject.inputs, *path)
 
 
+def _containers(path: str, spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield all containers of a pod with their paths."""
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        for here, container in objects(spec, kind):
+            yield f"{path}.{here}", container
+
+
 @rule(
     "kubernetes-pods-confined",
     Level.MANDATORY,
@@ -49,10 +55,9 @@ def pods_confined(subject: Subject) -> Iterator[Problem]:
     for name in _HOST:
         if yes(spec.get(name)):
             yield Problem(f"{path}.{name}", "is true")
-    for kind in ("containers", "initContainers", "ephemeralContainers"):
-        for here, container in objects(spec, kind):
-            if yes(mapping(container.get("securityContext")).get("privileged")):
-                yield Problem(f"{path}.{here}.securityContext.privileged", "is true")
+    for here, container in _containers(path, spec):
+        if yes(mapping(container.get("securityContext")).get("privileged")):
+            yield Problem(f"{here}.securityContext.privileged", "is true")
     for here, volume in objects(spec, "volumes"):
         if volume.get("hostPath") is not None:
             yield Problem(f"{path}.{here}.hostPath", "is a folder of the node")
@@ -69,32 +74,10 @@ def pods_confined(subject: Subject) -> Iterator[Problem]:
 def pods_filtered(subject: Subject) -> Iterator[Problem]:
     """Find pods with a profile of their node, which may allow more, or with none."""
     path, spec = _pod(subject)
-    places = [(path, spec)]
-    places += [
-        (f"{path}.{here}", each) for kind in ("containers", "initContainers") for here, each in objects(spec, kind)
-    ]
-    for place, settings in places:
+    for place, settings in [(path, spec), *_containers(path, spec)]:
         profile = text(inner(settings, "securityContext", "seccompProfile").get("type"))
         if profile in _PROFILES:
             yield Problem(f"{place}.securityContext.seccompProfile.type", _PROFILES[profile])
 
 
-@rule(
-    "kubernetes-no-wildcard-rights",
-    Level.MANDATORY,
-    Severity.HIGH,
-    title="Roles name what they allow",
-    remedy="Name resources and verbs in place of *, and each secret.",
-    types=RIGHTS,
-)
-def no_wildcard_rights(subject: Subject) -> Iterator[Problem]:
-    """Find rights for everything, and for all secrets."""
-    for path, granted in objects(subject.inputs, "rules"):
-        for name in ("apiGroups", "resources", "verbs"):
-            if "*" in texts(granted.get(name)):
-                yield Problem(f"{path}.{name}", "is *")
-        if "secrets" in texts(granted.get("resources")) and not granted.get("resourceNames"):
-            yield Problem(f"{path}.resources", "has all secrets: resourceNames names some")
-
-
-RULES: tuple[Rule, ...] = (pods_confined, pods_filtered, no_wildcard_rights)
+RULES: tuple[Rule, ...] = (pods_confined, pods_filtered)

@@ -400,6 +400,23 @@ def test_the_rights_that_a_deployer_lacks_are_named(deployer: Place, monkeypatch
     assert KubernetesClient.open().may("create", "pods")
 
 
+@pytest.mark.parametrize("current", [{}, {"current-context": "gone"}, {"current-context": "other"}])
+def test_a_context_that_is_named_needs_no_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, current: dict[str, str]
+) -> None:
+    contexts = [
+        {"name": name, "context": {"cluster": name, "user": name, "namespace": f"ns-{name}"}} for name in ("c", "other")
+    ]
+    clusters = [{"name": name, "cluster": {"server": f"https://{name}.example"}} for name in ("c", "other")]
+    users = [{"name": name, "user": {"token": "t"}} for name in ("c", "other")]
+    document = {"contexts": contexts, "clusters": clusters, "users": users, **current}
+    file = tmp_path / "config"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **document}))
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    client = KubernetesClient.open(context="c")
+    assert (client.server, client.namespace) == ("https://c.example", "ns-c")
+
+
 @pytest.mark.parametrize("content", ["a: [b", "", "just words", "apiVersion: v1\nkind: Config\n"])
 def test_a_kubeconfig_that_cannot_be_used_is_a_matter_of_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str

@@ -12,6 +12,7 @@ from typing import Any
 
 from everspot_core.cluster.manifest import Manifest
 from kubernetes import client, config, watch
+from kubernetes.config import kube_config
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
@@ -58,16 +59,21 @@ class KubernetesClient:
             _use_account(settings, account)
             return cls(client.ApiClient(settings), account.namespace())
         try:
-            file = os.environ.get("KUBECONFIG")  # the library reads it once, when it is imported
-            config.load_kube_config(file, context=context or None, client_configuration=settings)
-            contexts, current = config.list_kube_config_contexts(file)
-        except (config.ConfigException, OSError, TypeError, config.kube_config.yaml.YAMLError) as error:
+            # The library reads the variable once, when it is imported. Its function that lists the contexts refuses a
+            # file without a current one, even if another one is named.
+            file = kube_config.KubeConfigMerger(os.environ.get("KUBECONFIG", kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
+            if file.config is None:
+                raise config.ConfigException("there is no kubeconfig")
+            loader = kube_config.KubeConfigLoader(
+                file.config, active_context=context or None, config_persister=file.save_changes
+            )
+            loader.load_and_set(settings)
+        except (config.ConfigException, OSError, TypeError, kube_config.yaml.YAMLError) as error:
             # The library lets its parser's errors through, and a TypeError for a file of another form.
             fix = "name a kubeconfig in KUBECONFIG; `kubectl config current-context` says which cluster it chooses"
             raise CloudError(f"no way to a Kubernetes cluster: {error}", Trouble.CREDENTIALS, fix) from error
-        used = next((entry for entry in contexts if entry["name"] == context), current)
         declared = declared_namespace(manifest) if manifest is not None else None
-        chosen = namespace or declared or used["context"].get("namespace") or "default"
+        chosen = namespace or declared or loader.current_context["context"].get("namespace") or "default"
         return cls(client.ApiClient(settings), chosen)
 
     def pods(self, selector: str) -> Document:

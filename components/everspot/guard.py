@@ -1,4 +1,4 @@
-"""Refuses `pulumi destroy` and the replacement of a fleet while jobs run.
+"""Refuses `pulumi destroy` and the replacement of a fleet while jobs run, and other updates that do harm.
 
 A hook of the engine asks the cluster's store. Hooks run in the program, so `pulumi destroy` of such a stack needs
 `--run-program`, and says so. The hook is registered even if the guard is off: the state may name it from an earlier
@@ -7,7 +7,7 @@ A hook of the engine asks the cluster's store. Hooks run in the program, so `pul
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pulumi
 from everspot_core.capacity.launching import launched_ids
@@ -76,6 +76,15 @@ def fleet_guard(
         return pulumi.ResourceOptions()
     binding = pulumi.ResourceHookBinding(before_delete=[before_delete], before_update=[smaller] if smaller else None)
     return pulumi.ResourceOptions(hooks=binding, delete_before_replace=True)
+
+
+def update_guard(name: str, refuse: Callable[[pulumi.ResourceHookArgs], None]) -> pulumi.ResourceOptions:
+    """Return the options of a resource whose harmful updates are refused, in the preview too. `refuse`: raises for
+    such an update."""
+    if not _has_hooks():
+        return pulumi.ResourceOptions()
+    hook = pulumi.ResourceHook(f"{name}-no-harm", refuse, pulumi.ResourceHookOptions(on_dry_run=True))
+    return pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_update=[hook]))
 
 
 class _FleetHooks:

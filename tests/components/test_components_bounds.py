@@ -185,10 +185,11 @@ def test_tags_at_the_limits_are_taken(spec: Any) -> None:
         ("kms_key_arn", KEY.replace("key/", "alias/"), "is not the ARN of kms key/…"),
         ("kms_key_arn", KEY.replace("key/k", "key/"), "is not the ARN of kms key/…"),
         ("kms_key_arn", KEY.replace("111122223333", "1"), "is not an ARN"),
+        ("former_kms_key_arns", ["my-key"], "'my-key' is not an ARN (arn:aws:kms:…:key/…)"),
         ("permissions_boundary_arn", KEY, "is not the ARN of iam policy/…"),
     ],
 )
-def test_what_is_no_arn_is_refused(spec: Any, field: str, value: str, reason: str) -> None:
+def test_what_is_no_arn_is_refused(spec: Any, field: str, value: Any, reason: str) -> None:
     (message,) = refused(spec, **{field: value}).values()
     assert reason in message
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from everspot import AwsTrainingCluster, AwsTrainingClusterArgs
 from everspot.aws import policies
+from federated_pair import ON_GOOGLE
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
 Cluster = Callable[..., Any]
@@ -279,6 +280,17 @@ def test_a_customer_key_brings_its_encryption_and_its_permission(cluster: Cluste
         policy = json.loads(recorder.inputs(f"train-identity-{role}-permissions")["policy"])
         (use,) = [s for s in policy["Statement"] if s["Sid"] == "UseTheKey"]
         assert use["Resource"] == ["arn:aws:kms:eu-west-1:111122223333:key/k"]
+
+
+@pytest.mark.parametrize("key", [{"kms_key_arn": "arn:aws:kms:eu-west-1:111122223333:key/new"}, {}])
+def test_every_role_may_still_read_what_earlier_keys_encrypt(cluster: Cluster, key: dict[str, str]) -> None:
+    former = ["arn:aws:kms:eu-west-1:111122223333:key/old", "arn:aws:kms:eu-west-1:111122223333:key/older"]
+    recorder = cluster(**key, former_kms_key_arns=former, federation=[ON_GOOGLE])
+    roles = ("identity-agent", "identity-job", "identity-scheduler", f"peer-{ON_GOOGLE['name']}")
+    for role in roles:
+        policy = json.loads(recorder.inputs(f"train-{role}-permissions")["policy"])
+        (read,) = [s for s in policy["Statement"] if s["Sid"] == "ReadUnderFormerKeys"]
+        assert (read["Action"], read["Resource"]) == (["kms:Decrypt"], former)
 
 
 def test_what_the_cluster_is_declared_to_be_is_published_behind_its_fleets(

@@ -195,6 +195,14 @@ def test_buckets_are_private_and_keep_nothing_that_was_deleted(cluster: Cluster)
     assert key["member"] == "serviceAccount:gcs@google"
 
 
+@pytest.mark.parametrize("retain", [True, False])
+def test_the_permission_to_use_a_key_outlives_its_setting(
+    cluster: Cluster, protection: dict[str, tuple[bool, bool]], retain: bool
+) -> None:
+    cluster(kms_key="projects/p-12345/locations/europe-west4/keyRings/r/cryptoKeys/k", retain_store=retain)
+    assert (protection["train-store-key"], protection["train-store-data"]) == ((False, True), (False, retain))
+
+
 def test_events_go_by_a_sink_of_its_own_to_a_subscription_that_stays(cluster: Cluster) -> None:
     recorder = cluster()
     sink = recorder.inputs("train-events-sink")

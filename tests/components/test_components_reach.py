@@ -56,6 +56,7 @@ AWS: dict[str, Change] = {
     "protect": ({"protect": True}, {}),
     "guard_jobs": ({"guard_jobs": False}, {}),
     "kms_key_arn": ({"kms_key_arn": KEY}, {}),
+    "former_kms_key_arns": ({"former_kms_key_arns": [KEY]}, {}),
     "volume_key_arns": ({"volume_key_arns": [KEY]}, {"capacity": {**AWS_SPEC["capacity"], "elastic": ELASTIC}}),
     "permissions_boundary_arn": ({"permissions_boundary_arn": "arn:aws:iam::123456789012:policy/bound"}, {}),
     "session_manager": ({"session_manager": True}, {}),

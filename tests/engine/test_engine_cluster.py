@@ -15,6 +15,7 @@ from everspot_clouds.aws.endpoints import NAT_COST
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 SPOT, ON_DEMAND = "everspot-local-fleet-spot", "everspot-local-fleet-on-demand"
+KEYS = [f"arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d-1111-2222-3333-44445555666{n}" for n in range(2)]
 REPLACED = {"replace", "create-replacement", "delete-replaced", "delete"}
 
 
@@ -144,6 +145,7 @@ def test_sizes_change_in_place_while_capacity_monitoring_and_peers_come_and_touc
     rig.settings("capacity.elastic", {"maxInstances": 8, "maxUsdPerHour": 1})
     rig.settings("monitoring.topicArn", topic)
     rig.settings("federation", PEERS)
+    rig.settings("kmsKeyArn", KEYS[0])
     assert NAT_COST in rig.preview().output
     changes = rig.up().changes
     assert changes[SPOT] == changes[ON_DEMAND] == "update" and set(changes.values()) <= {"update", "create"}
@@ -181,6 +183,10 @@ def test_elastic_capacity_goes_without_a_trace_while_types_tags_and_a_limit_chan
     rig.settings("capacity.instanceTypes", [*rig.declared()["capacity"]["instanceTypes"], "c7i.xlarge"])
     rig.settings("tags.Team", "vision")
     rig.settings("tags.Note", "goes")
+    rig.settings("kmsKeyArn", KEYS[1])
+    lost = f"kmsKeyArn: what is stored under {KEYS[0]} could no longer be read: name that key in formerKmsKeyArns"
+    assert lost in rig.refused()
+    rig.settings("formerKmsKeyArns", KEYS[:1])
     sized(rig, target=8, base=8, percentage=0)
     changes = rig.up().changes
     assert {name: kind for name, kind in changes.items() if name in ELASTIC} == dict.fromkeys(ELASTIC, "delete")
@@ -249,6 +255,8 @@ def test_a_tag_goes_from_everything_and_nat_leads_to_the_internet_and_then_nothi
     ids, agents = fleet_ids(rig), set(rig.agents())
     rig.settings("tags.Note", None)
     rig.settings("nat", True)
+    rig.settings("kmsKeyArn", None)
+    rig.settings("formerKmsKeyArns", KEYS)
     sized(rig, target=6, base=0, percentage=0)
     changes = rig.up().changes
     assert (changes[SPOT], changes[ON_DEMAND]) == ("update", "update") and fleet_ids(rig) == ids

@@ -103,7 +103,10 @@ class AwsTrainingClusterArgs(TypedDict):
     """Whether `pulumi destroy` and the replacement of a fleet are refused while jobs run. `pulumi destroy` then needs
     --run-program. Default: true."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
-    """A customer-managed KMS key for both buckets. Default: keys managed by S3."""
+    """A customer-managed KMS key for both buckets, for what is stored from then on. Default: keys managed by S3."""
+    former_kms_key_arns: NotRequired[list[str]]
+    """Earlier keys of the buckets. What was stored under them stays under them, and the cluster keeps the permission to
+    decrypt it. A change of `kmsKeyArn` is refused until the earlier key is listed. Default: none."""
     volume_key_arns: NotRequired[list[str]]
     """Customer-managed KMS keys that encrypt the volumes: the account's default for EBS, or the image's. The scheduler
     needs them for launching elastic capacity. Default: none."""

@@ -97,7 +97,9 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         self.security_group_id = network.security_group_id
         arns = {"control_arn": store.control_arn, "data_arn": store.data_arn}
         arns |= {"queue_arn": events[0].queue_arn} if events else {}
-        identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, cluster=name, **arns), child)
+        # The buckets first: they refuse a change of their key that would make objects unreadable for the roles.
+        stored = pulumi.ResourceOptions(parent=self, depends_on=[store])
+        identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, cluster=name, **arns), stored)
         self.agent_role_arn, self.scheduler_role_arn = identity.agent_role_arn, identity.scheduler_role_arn
         self.job_role_arn = identity.job_role_arn
         # An instance without its endpoints reaches nothing.

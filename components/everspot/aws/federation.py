@@ -65,7 +65,9 @@ def trust(peer: PeerArgs, own_arn: str) -> policies.Document:
     return policies.document([{"Sid": "ThePeersScheduler", "Effect": "Allow", **statement}])
 
 
-def visitor_policy(control_arn: str, data_arn: str, key_arn: str | None, home: str) -> policies.Document:
+def visitor_policy(
+    control_arn: str, data_arn: str, key_arn: str | None, home: str, former_key_arns: Sequence[str] = ()
+) -> policies.Document:
     """Return the permissions of the scheduler of the peer called `home` here: read the cluster's published documents
     and the progress of its visits, offer jobs, and copy their inputs and results. It reaches only the jobs of its own
     visits. Listings show names, but no content of other jobs."""
@@ -82,7 +84,7 @@ def visitor_policy(control_arn: str, data_arn: str, key_arn: str | None, home: s
         policies.listing("ListControl", control_arn, listed),
         policies.listing("ListData", data_arn, (*of_visits(("jobs/",), home), *SHARED, "sweeps/")),
     ]
-    return policies.document([*statements, *policies.key(key_arn)])
+    return policies.document([*statements, *policies.key(key_arn, former_key_arns)])
 
 
 def home_policy(control_arn: str, data_arn: str, roles: Sequence[str]) -> policies.Document:
@@ -103,7 +105,8 @@ def add_federation(
     parent: pulumi.Resource, name: str, spec: AwsTrainingClusterArgs, identity: AwsIdentity, store: AwsStore
 ) -> list[pulumi.Resource]:
     """Declare a role for each peer, and the own scheduler's further permissions. Nothing without peers."""
-    peers, child = spec.get("federation", []), pulumi.ResourceOptions(parent=parent)
+    # The buckets first: they refuse a change of their key that would make objects unreadable for these roles.
+    peers, child = spec.get("federation", []), pulumi.ResourceOptions(parent=parent, depends_on=[store])
     if not peers:
         return []
     key = pulumi.Output.from_input(spec.get("kms_key_arn"))
@@ -129,7 +132,7 @@ def add_federation(
                 role=role.name,
                 policy=facts.apply(
                     lambda f, home=peer["name"]: json.dumps(  # type: ignore[misc]
-                        visitor_policy(f["control"], f["data"], f["key"], home)
+                        visitor_policy(f["control"], f["data"], f["key"], home, spec.get("former_kms_key_arns", []))
                     )
                 ),
                 opts=child,

@@ -43,6 +43,8 @@ class AwsIdentityArgs(TypedDict):
     """ARN of the queue of interruption events. Default: no queue."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """ARN of the customer-managed KMS key of the buckets, if they have one."""
+    former_kms_key_arns: NotRequired[list[str]]
+    """ARNs of earlier keys of the buckets, with which the roles may decrypt. Default: none."""
     read_bucket_arns: NotRequired[list[pulumi.Input[str]]]
     """ARNs of further buckets that agents may read. Default: none."""
     permissions_boundary_arn: NotRequired[pulumi.Input[str]]
@@ -84,12 +86,14 @@ class AwsIdentity(pulumi.ComponentResource):
         tagging.check_common(problems, args["cluster"], args["tags"])
         common.check_name(problems, name, f"-{Role.SCHEDULER.value}", 64, "roles")
         arns.check_arn(problems, args, "kms_key_arn", "kms", "key/")
+        arns.check_arns(problems, "formerKmsKeyArns", args.get("former_kms_key_arns", []), "kms", "key/")
         arns.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
         arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
         arns.check_secrets(problems, args.get("secret_arns", []))
         common.raise_bad(problems, f"AwsIdentity {name}")
         self._name, self._args = name, args
         key = pulumi.Output.from_input(args.get("kms_key_arn"))
+        former_keys = args.get("former_kms_key_arns", [])
         shell = args.get("session_manager", False)
         more = args.get("read_bucket_arns", [])
         facts = pulumi.Output.all(
@@ -102,6 +106,7 @@ class AwsIdentity(pulumi.ComponentResource):
                 control_arn=f["control"],
                 data_arn=f["data"],
                 key_arn=f["key"],
+                former_key_arns=former_keys,
                 read_arns=f["more"],
                 secret_arns=args.get("secret_arns", []),
                 session_manager=shell,
@@ -122,6 +127,7 @@ class AwsIdentity(pulumi.ComponentResource):
                 control_arn=f["control"],
                 queue_arn=f["queue"],
                 key_arn=f["key"],
+                former_key_arns=former_keys,
                 topic_arn=args.get("notifications", {}).get("topic_arn"),
                 webhook_secret_arn=args.get("notifications", {}).get("webhook_secret_arn"),
                 session_manager=shell,
@@ -150,7 +156,11 @@ class AwsIdentity(pulumi.ComponentResource):
             policy=facts.apply(
                 lambda f: json.dumps(
                     policies.job_policy(
-                        control_arn=f["control"], data_arn=f["data"], key_arn=f["key"], read_arns=f["more"]
+                        control_arn=f["control"],
+                        data_arn=f["data"],
+                        key_arn=f["key"],
+                        former_key_arns=self._args.get("former_kms_key_arns", []),
+                        read_arns=f["more"],
                     )
                 )
             ),

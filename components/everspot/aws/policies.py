@@ -95,10 +95,16 @@ def assume_policy(role_arn: str, *, tagged: bool = False) -> Document:
 
 
 def job_policy(
-    *, control_arn: str, data_arn: str, key_arn: str | None = None, read_arns: Sequence[str] = ()
+    *,
+    control_arn: str,
+    data_arn: str,
+    key_arn: str | None = None,
+    former_key_arns: Sequence[str] = (),
+    read_arns: Sequence[str] = (),
 ) -> Document:
     """Return what all jobs of the cluster together may do. The agent assumes the role with a session policy, which
-    limits a job to its own keys (`everspot_clouds.aws.job_credentials`). `read_arns`: further buckets."""
+    limits a job to its own keys (`everspot_clouds.aws.job_credentials`). `read_arns`: further buckets;
+    `former_key_arns`: earlier keys of the cluster's buckets."""
     listed = {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in ("jobs/", "datasets/")]}}
     statements = [
         # The fence and the published checkpoints, by conditional writes; the trainer's own events.
@@ -116,7 +122,7 @@ def job_policy(
     if read_arns:
         reads = [resource for arn in read_arns for resource in (arn, f"{arn}/*")]
         statements.append(allow("ReadFurtherBuckets", ["s3:GetObject", "s3:ListBucket"], reads))
-    return document([*statements, *key(key_arn)])
+    return document([*statements, *key(key_arn, former_key_arns)])
 
 
 def agent_policy(
@@ -124,12 +130,13 @@ def agent_policy(
     control_arn: str,
     data_arn: str,
     key_arn: str | None = None,
+    former_key_arns: Sequence[str] = (),
     read_arns: Sequence[str] = (),
     secret_arns: Sequence[str] = (),
     session_manager: bool = False,
 ) -> Document:
     """Return what the agent and the trainer of an instance may do. `read_arns`: further buckets that jobs may read;
-    `secret_arns`: secrets and parameters."""
+    `secret_arns`: secrets and parameters; `former_key_arns`: earlier keys of the cluster's buckets."""
     statements = [
         _read_control(control_arn),
         listing("ListControl", control_arn),
@@ -155,9 +162,8 @@ def agent_policy(
     if read_arns:
         reads = [resource for arn in read_arns for resource in (arn, f"{arn}/*")]
         statements.append(allow("ReadFurtherBuckets", ["s3:GetObject", "s3:ListBucket"], reads))
-    return document(
-        [*statements, *_secrets(secret_arns), *key(key_arn), *(_session_manager() if session_manager else [])]
-    )
+    keys = key(key_arn, former_key_arns)
+    return document([*statements, *_secrets(secret_arns), *keys, *(_session_manager() if session_manager else [])])
 
 
 def scheduler_policy(
@@ -166,12 +172,14 @@ def scheduler_policy(
     control_arn: str,
     queue_arn: str | None = None,
     key_arn: str | None = None,
+    former_key_arns: Sequence[str] = (),
     topic_arn: str | None = None,
     webhook_secret_arn: str | None = None,
     session_manager: bool = False,
 ) -> Document:
     """Return what the scheduler may do. It has no permission on the data bucket. `queue_arn`: of EC2's notices, if
-    there is one; `topic_arn`, `webhook_secret_arn`: where it sends notifications."""
+    there is one; `topic_arn`, `webhook_secret_arn`: where it sends notifications; `former_key_arns`: earlier keys of
+    the cluster's buckets."""
     statements = [
         _read_control(control_arn),
         listing("ListControl", control_arn),
@@ -201,7 +209,8 @@ def scheduler_policy(
     if topic_arn is not None:
         statements.append(allow("TellPeople", ["sns:Publish"], [topic_arn]))
     statements += _secrets([webhook_secret_arn] if webhook_secret_arn is not None else [])
-    return document([*statements, *key(key_arn), *(_session_manager() if session_manager else [])])
+    keys = key(key_arn, former_key_arns)
+    return document([*statements, *keys, *(_session_manager() if session_manager else [])])
 
 
 def monitoring_policy(namespace: str) -> Document:
@@ -302,10 +311,13 @@ def listing(sid: str, bucket_arn: str, prefixes: Sequence[str] = ()) -> Statemen
     return statement
 
 
-def key(key_arn: str | None) -> list[Statement]:
+def key(key_arn: str | None, former_key_arns: Sequence[str] = ()) -> list[Statement]:
     """Return the permissions for SSE-KMS with a customer key: GenerateDataKey to write, Decrypt to read and to finish a
-    multipart upload (Amazon S3 User Guide, "Using server-side encryption with AWS KMS keys")."""
-    return [allow("UseTheKey", ["kms:GenerateDataKey", "kms:Decrypt"], [key_arn])] if key_arn else []
+    multipart upload (Amazon S3 User Guide, "Using server-side encryption with AWS KMS keys"). An object stays encrypted
+    under the key with which it was written, so that earlier keys are needed to read."""
+    use = [allow("UseTheKey", ["kms:GenerateDataKey", "kms:Decrypt"], [key_arn])] if key_arn else []
+    decrypt = [allow("ReadUnderFormerKeys", ["kms:Decrypt"], list(former_key_arns))] if former_key_arns else []
+    return [*use, *decrypt]
 
 
 def _session_manager() -> list[Statement]:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from typing import NotRequired, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_core.validation.problems import Problems
@@ -10,6 +11,7 @@ from pulumi_aws import s3
 
 from everspot import common
 from everspot.aws import arns, policies, preview_queries, tagging
+from everspot.guard import update_guard
 from everspot.parts import outputs
 
 Rule = s3.BucketLifecycleConfigurationRuleArgsDict
@@ -41,6 +43,8 @@ class AwsStoreArgs(TypedDict):
     """Whether Pulumi refuses to delete or replace the buckets. Default: false."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
     """A customer-managed KMS key for the objects. Default: keys managed by S3."""
+    former_kms_key_arns: NotRequired[list[str]]
+    """Earlier keys, which a change of the key has to name. Default: none."""
     jobs_expire_days: NotRequired[int]
     """Days after which everything that a job has written to the data bucket (checkpoints, logs, metrics, outputs) is
     removed, 30 to 3650. A job that waits longer than that starts from the beginning. Default: it is kept until
@@ -118,7 +122,8 @@ class AwsStore(pulumi.ComponentResource):
             restrict_public_buckets=True,
             opts=self._child,
         )
-        key = self._args.get("kms_key_arn")
+        key, former_keys = self._args.get("kms_key_arn"), self._args.get("former_kms_key_arns", [])
+        key_guard = update_guard(f"{name}-encryption", lambda change: refuse_lost_key(change, former_keys))
         s3.BucketServerSideEncryptionConfiguration(
             f"{name}-encryption",
             bucket=bucket.id,
@@ -131,7 +136,7 @@ class AwsStore(pulumi.ComponentResource):
                     "bucket_key_enabled": key is not None,
                 }
             ],
-            opts=self._child,
+            opts=pulumi.ResourceOptions.merge(self._child, key_guard),
         )
         s3.BucketPolicy(
             f"{name}-tls",
@@ -155,8 +160,30 @@ class AwsStore(pulumi.ComponentResource):
 def check_store(problems: Problems, args: AwsStoreArgs) -> None:
     """Add a problem for each mistake in the buckets' key and in their retention times."""
     arns.check_arn(problems, args, "kms_key_arn", "kms", "key/")
+    arns.check_arns(problems, "formerKmsKeyArns", args.get("former_kms_key_arns", []), "kms", "key/")
     if "jobs_expire_days" in args:
         problems.number(args["jobs_expire_days"], "jobsExpireDays", 30, 3650, whole=True)
+
+
+def refuse_lost_key(change: pulumi.ResourceHookArgs, former_keys: Sequence[str]) -> None:
+    """Refuse an update of a bucket's encryption that drops its key. What is stored under that key stays under it, and
+    the roles could no longer read it. `former_keys`: the keys with which they may decrypt.
+
+    Raises:
+        pulumi.RunError: if the earlier key is neither the new one nor among the former ones.
+    """
+    old, new = (_keys(inputs) for inputs in (change.old_inputs, change.new_inputs))
+    if dropped_keys := sorted(old - new - set(former_keys)):
+        raise pulumi.RunError(
+            f"kmsKeyArn: what is stored under {dropped_keys[0]} could no longer be read: "
+            "name that key in formerKmsKeyArns"
+        )
+
+
+def _keys(inputs: Mapping[str, Any] | None) -> set[str]:
+    """Return the keys of the rules of a bucket's encryption."""
+    defaults = [rule.get("applyServerSideEncryptionByDefault") or {} for rule in (inputs or {}).get("rules") or ()]
+    return {key for default in defaults if (key := default.get("kmsMasterKeyId"))}
 
 
 def _data_rules(jobs_expire_days: int | None) -> list[Rule]:

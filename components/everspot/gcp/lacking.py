@@ -32,6 +32,7 @@ LACKS: Mapping[str, str] = {
     "readBucketArns": "buckets are named here: readBuckets",
     "secretArns": "secrets are named projects/PROJECT/secrets/NAME here: secrets",
     "kmsKeyArn": "keys are named projects/…/cryptoKeys/NAME here: kmsKey",
+    "formerKmsKeyArns": "Cloud Storage may use a key of the buckets as long as the key's own policy says so",
     "volumeKeyArns": "keys are named projects/…/cryptoKeys/NAME here: volumeKmsKey",
     "permissionsBoundaryArn": "service accounts have no permissions boundary; an organization's deny policies are one",
     "interruptionEvents": "Google's messages about instances cost next to nothing, and always reach the scheduler",

@@ -85,7 +85,8 @@ class GcpStore(pulumi.ComponentResource):
 
     def _grant(self, name: str, key: pulumi.Input[str]) -> list[pulumi.Resource]:
         """Let Cloud Storage's service agent use the key; without this no bucket can be created with it (Cloud Storage
-        documentation, "Use customer-managed encryption keys")."""
+        documentation, "Use customer-managed encryption keys"). The grant outlives the setting and the cluster: what was
+        stored under the key stays under it, and the project's other clusters have the same agent."""
         message = "kmsKey: Cloud Storage's service agent cannot be asked for (storage.projects.getServiceAccount)."
         agent = preview_queries.invoke(
             self, "storage/getProjectServiceAccount:getProjectServiceAccount", {}, failed=message
@@ -95,7 +96,7 @@ class GcpStore(pulumi.ComponentResource):
             crypto_key_id=key,
             role="roles/cloudkms.cryptoKeyEncrypterDecrypter",
             member=agent.apply(lambda found: f"serviceAccount:{found['emailAddress']}"),
-            opts=self._child,
+            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=True),
         )
         return [use]
 

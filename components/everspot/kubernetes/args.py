@@ -151,7 +151,10 @@ class AwsKubernetesPoolArgs(TypedDict):
     guard_jobs: NotRequired[bool]
     """Whether `pulumi destroy` is refused while jobs run. `pulumi destroy` then needs --run-program. Default: true."""
     kms_key_arn: NotRequired[pulumi.Input[str]]
-    """A customer-managed KMS key for both buckets. Default: keys managed by S3."""
+    """A customer-managed KMS key for both buckets, for what is stored from then on. Default: keys managed by S3."""
+    former_kms_key_arns: NotRequired[list[str]]
+    """Earlier keys of the buckets. What was stored under them stays under them, and the cluster keeps the permission to
+    decrypt it. A change of `kmsKeyArn` is refused until the earlier key is listed. Default: none."""
     permissions_boundary_arn: NotRequired[pulumi.Input[str]]
     """ARN of the permissions boundary of all roles, if the account demands one."""
     limits: NotRequired[LimitsArgs]

@@ -90,7 +90,9 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         pod_identity |= {"agent_account": documents.AGENT, "scheduler_account": documents.SCHEDULER}
         arns = {"control_arn": store.control_arn, "data_arn": store.data_arn}
         own = {"cluster": name, "pod_identity": pod_identity, **arns}
-        identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, **own), self._child)
+        # The buckets first: they refuse a change of their key that would make objects unreadable for the roles.
+        stored = pulumi.ResourceOptions(parent=self, depends_on=[store])
+        identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, **own), stored)
         self.agent_role_arn, self.scheduler_role_arn = identity.agent_role_arn, identity.scheduler_role_arn
         self.job_role_arn = identity.job_role_arn
         namespace = self._declare("namespace", documents.build_namespace(self._place))

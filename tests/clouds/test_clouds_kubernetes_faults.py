@@ -10,7 +10,7 @@ from everspot_clouds.base import StillPending, Trouble
 from everspot_clouds.kubernetes.capacity import PATIENCE
 from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
-from everspot_clouds.kubernetes.instances import disruption
+from everspot_clouds.kubernetes.instances import disruption, moment
 from everspot_clouds.kubernetes.service_account import FOLDER_VARIABLE
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.capacity.market import Market
@@ -228,3 +228,27 @@ def test_a_job_on_a_node_that_falls_silent_goes_on_before_kubernetes_gives_its_p
         eventually(lambda: cluster.has_ended("job-1"))
     assert second != first
     assert pod["status"]["phase"] == "Running" and disruption(pod) is None
+
+
+def test_a_job_goes_on_while_its_pod_is_stuck_in_its_deletion_until_its_node_is_gone(place: Place) -> None:
+    """Given an evicted pod whose node falls silent, so that nobody confirms its end, when the Node is deleted, then the
+    pod ends, and not at its eviction: its node was paid until then."""
+    cluster = KubernetesCluster(place)
+    node = place.node()
+    cluster.submit("job-1", 600)
+    with cluster.scheduler():
+        first = eventually(lambda: cluster.runner("job-1"))
+        eventually(lambda: cluster.has_printed("job-1", "at 20"))
+        place.silence(node)
+        place.evict(first)
+        place.node()
+        second = eventually(lambda: (pod := cluster.runner("job-1")) != first and pod)
+        eventually(lambda: cluster.has_ended("job-1"))
+        stuck = place.pods()[first]
+        assert "deletionTimestamp" in stuck["metadata"] and first not in cluster.store.ends.scan()
+        place.api.delete(f"/api/v1/nodes/{node}")
+        end = eventually(lambda: (ends := cluster.store.ends.scan()) and ends.get(first))
+    evicted = disruption(stuck)
+    assert second != first and evicted is not None
+    assert end.value.interrupted
+    assert end.value.ended_at > moment(evicted["lastTransitionTime"])

@@ -29,6 +29,8 @@ from everspot_clouds.kubernetes.start_failures import read_failure
 _ENDED = ("Succeeded", "Failed")
 _NODE_PRESSURE = "Evicted"
 """Reason of a pod that the kubelet ended (Kubernetes, "Node-pressure Eviction"). The eviction API gives none."""
+_NODE_LOST = "DeletionByPodGC"
+"""Reason of a pod that Kubernetes gave up because its node is gone (Kubernetes, "Disruptions")."""
 MOST_CHARACTERS = 500
 """Of what a container or Karpenter says, in a refusal."""
 _log = logging.getLogger(__name__)
@@ -217,6 +219,15 @@ def _ended_at(pod: Document) -> datetime | None:
     if moments := [moment(end) for end in ends if end]:
         return max(moments)
     if (condition := disruption(pod)) is not None and condition.get("lastTransitionTime"):
-        return moment(condition["lastTransitionTime"])
+        # The condition of a pod that was evicted first keeps the time of the eviction, and the node lived on.
+        given_up_at = _status_written_at(pod) if condition.get("reason") == _NODE_LOST else None
+        return given_up_at or moment(condition["lastTransitionTime"])
     deleted_at = pod["metadata"].get("deletionTimestamp")
     return moment(deleted_at) if deleted_at else None
+
+
+def _status_written_at(pod: Document) -> datetime | None:
+    """Return when the status of a pod was last written (Kubernetes, "Server-Side Apply", Field management)."""
+    managed_fields = pod["metadata"].get("managedFields", [])
+    times = [moment(entry["time"]) for entry in managed_fields if entry.get("subresource") == "status"]
+    return max(times, default=None)

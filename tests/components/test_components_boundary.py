@@ -46,7 +46,7 @@ def test_it_lets_clusters_do_all_that_their_policies_say() -> None:
         policies.scheduler_policy(cluster=name, control_arn=CONTROL, queue_arn=here("sqs", "everspot-dev-queue-1"),
                                   key_arn=KEY, topic_arn=here("sns", "t"), webhook_secret_arn=secrets[0],
                                   session_manager=True),
-        policies.assume_policy(f"{ROLES}dev-job-1"),
+        policies.assume_policy(f"{ROLES}dev-job-1", tagged=True),
         policies.job_policy(control_arn=CONTROL, data_arn=DATA, key_arn=KEY, read_arns=["arn:aws:s3:::corpus"]),
         policies.monitoring_policy("Everspot"),
         launch_policy.launch_policy(cluster=name, template_arn=here("ec2", "launch-template/lt-1"), image_id="ami-1",

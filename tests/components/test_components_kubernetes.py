@@ -251,7 +251,8 @@ def test_a_role_is_for_the_pods_of_one_service_account(pool: Callable[..., Any])
     }
     for role in ("agent", "scheduler"):
         assert trust[role]["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-        assert trust[role]["Condition"]["StringEquals"] == {
+        disabled = role == "agent"
+        assert trust[role]["Condition"]["StringEqualsIfExists" if disabled else "StringEquals"] == {
             "aws:RequestTag/eks-cluster-name": "research",
             "aws:RequestTag/kubernetes-namespace": NAME,
             "aws:RequestTag/kubernetes-service-account": f"everspot-{role}",
@@ -260,7 +261,8 @@ def test_a_role_is_for_the_pods_of_one_service_account(pool: Callable[..., Any])
         assert (pods["clusterName"], pods["namespace"], pods["serviceAccount"]) == (
             "research", NAME, f"everspot-{role}",
         )  # fmt: skip
-    # Tags of a pod's session go over to the role of its job.
+        assert pods["disableSessionTags"] is disabled, "tags leave no room for the session policy of a job"
+    # Tags of an older pod's session go over to the role of its job.
     assert trust["job"]["Action"] == ["sts:AssumeRole", "sts:TagSession"]
     assert not recorder.of_type("aws:iam/instanceProfile:InstanceProfile")
 

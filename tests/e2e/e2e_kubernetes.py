@@ -88,7 +88,7 @@ class KubernetesLive(LiveCluster):
             ("agent", documents.AGENT, agent),
             ("scheduler", documents.SCHEDULER, scheduler),
         ):
-            trust = json.dumps(policies.trust_pods(EKS_CLUSTER, NAMESPACE, account))
+            trust = json.dumps(policies.trust_pods(EKS_CLUSTER, NAMESPACE, account, tagged=name != "agent"))
             self.client("iam").create_role(RoleName=f"e2e-{name}", AssumeRolePolicyDocument=trust)
             self.allow(f"e2e-{name}", "all", policy)
         trust = json.dumps(policies.trust_role(role_arn("agent"), tagged=True))
@@ -102,10 +102,11 @@ class KubernetesLive(LiveCluster):
         place = documents.ObjectPlace(CLUSTER, NAMESPACE, REGION)
         self.apply("/api/v1/namespaces", documents.build_namespace(place))
         for document in documents.build_accounts(place):
-            role = role_arn(document["metadata"]["name"].removeprefix("everspot-"))
+            account = document["metadata"]["name"]
             self.client("eks").create_pod_identity_association(
-                clusterName=EKS_CLUSTER, namespace=NAMESPACE, serviceAccount=document["metadata"]["name"], roleArn=role
-            )
+                clusterName=EKS_CLUSTER, namespace=NAMESPACE, serviceAccount=account,
+                roleArn=role_arn(account.removeprefix("everspot-")), disableSessionTags=account == documents.AGENT,
+            )  # fmt: skip
             self.apply(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", document)
         for document in documents.build_rights(place):
             whole = "namespace" not in document["metadata"]

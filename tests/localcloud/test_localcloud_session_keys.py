@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from everspot_local.aws.pod_roles import PodRoles
 from everspot_local.options import Options
 from localcloud_refusals import refused
 from localcloud_worker import Worker, enforcing
@@ -111,6 +112,39 @@ def test_what_is_not_evaluated_here_limits_no_session(kit: Any) -> None:
     for more in (managed, {"Tags": [{"Key": "team", "Value": "a"}]}):
         with refused("NotImplemented", status=501):
             worker.client("sts").assume_role(RoleArn=arn, RoleSessionName="session", **more)
+
+
+@pytest.mark.parametrize("without", ["", "identity", "boundary", "trust", "tags"])
+def test_a_session_with_tags_of_a_pod_needs_tag_session_and_has_no_room_for_a_policy(kit: Any, without: str) -> None:
+    """As an agent of a cluster on Kubernetes: it assumes the jobs' role with a session policy."""
+    iam, eks = kit.client("iam"), kit.client("eks")
+    agents, both = JOBS.replace("jobs", "agents"), ["sts:AssumeRole", "sts:TagSession"]
+    actions = {part: both if part != without else both[:1] for part in ("identity", "boundary", "trust")}
+
+    def policy(kind: str, **more: Any) -> str:
+        statement = {"Effect": "Allow", "Action": actions.get(kind, both), **more}
+        return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+    pods = policy("pods", Principal={"Service": "pods.eks.amazonaws.com"})
+    bound = iam.create_policy(PolicyName="bound", PolicyDocument=policy("boundary", Resource="*"))["Policy"]["Arn"]
+    iam.create_role(RoleName="agents", AssumeRolePolicyDocument=pods, PermissionsBoundary=bound)
+    iam.put_role_policy(RoleName="agents", PolicyName="all", PolicyDocument=policy("identity", Resource=JOBS))
+    iam.create_role(RoleName="jobs", AssumeRolePolicyDocument=policy("trust", Principal={"AWS": agents}))
+    kit.wait_for_role("jobs")
+    eks.create_cluster(name="research", roleArn=JOBS, resourcesVpcConfig={"subnetIds": ["subnet-1"]})
+    eks.create_pod_identity_association(
+        clusterName="research", namespace="n", serviceAccount="a", roleArn=agents, disableSessionTags=without == "tags"
+    )
+    pod = PodRoles(eks.meta.region_name, "research").assume("n", "a")
+    assert pod is not None
+    own = {"aws_access_key_id": pod["AccessKeyId"], "aws_secret_access_key": pod["SecretAccessKey"]}
+    sts = kit.client("sts", **own, aws_session_token=pod["Token"])
+    session = {"RoleArn": JOBS, "RoleSessionName": "a-job"}
+    limited = {**session, "Policy": policy("session", Resource="*")}
+    expected = {"": ("allowed", "PackedPolicyTooLarge"), "tags": ("allowed", "allowed")}
+    assert (code_of(sts.assume_role, session), code_of(sts.assume_role, limited)) == expected.get(
+        without, ("AccessDenied", "AccessDenied")
+    )
 
 
 def limited(kit: Any, worker: Worker, *statements: dict[str, Any]) -> Callable[[str], Any]:

@@ -282,7 +282,7 @@ def boundary(place: BootstrapPlace) -> Document:
         allow("TagWhatIsLaunched", ["ec2:CreateTags"], ["*"], Null={"ec2:CreateAction": "false"}),
         allow("TagVolumes", ["ec2:CreateTags"], [place.build_arn("ec2", "volume/*")], StringLike=MADE),
         allow("PassRoles", ["iam:PassRole"], [roles], StringEquals={"iam:PassedToService": list(PASSED_TO)}),
-        allow("BecomeAJob", ["sts:AssumeRole"], [roles]),
+        allow("BecomeAJob", ["sts:AssumeRole", "sts:TagSession"], [roles]),
         allow("VisitPeers", ["sts:AssumeRole"], [f"arn:{place.partition}:iam::*:role/everspot-visit-*"]),
         _deny("NotTheState", ["s3:*"], [place.bucket, f"{place.bucket}/*"]),
         _deny("NotItsKey", ["kms:*"], [place.key]),

@@ -211,4 +211,4 @@ class AwsIdentity(pulumi.ComponentResource):
         if pods is None:
             return policies.trust_ec2()
         account = pods["agent_account"] if role is Role.AGENT else pods["scheduler_account"]
-        return policies.trust_pods(pods["eks_cluster"], pods["namespace"], account)
+        return policies.trust_pods(pods["eks_cluster"], pods["namespace"], account, tagged=role is not Role.AGENT)

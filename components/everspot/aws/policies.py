@@ -70,10 +70,10 @@ def trust_role(role_arn: str, *, tagged: bool = False) -> Document:
     )
 
 
-def trust_pods(eks_cluster: str, namespace: str, account: str) -> Document:
+def trust_pods(eks_cluster: str, namespace: str, account: str, *, tagged: bool = True) -> Document:
     """Return the trust policy of a pod's role: EKS may assume it for the pods of one service account, with the tags
     that say which these are (Amazon EKS User Guide, "Create IAM role with trust policy required by EKS Pod
-    Identity")."""
+    Identity"). `tagged` False: the association disables these tags; where there are some, they have to be these."""
     tags = {"eks-cluster-name": eks_cluster, "kubernetes-namespace": namespace, "kubernetes-service-account": account}
     return document(
         [
@@ -82,7 +82,11 @@ def trust_pods(eks_cluster: str, namespace: str, account: str) -> Document:
                 "Effect": "Allow",
                 "Principal": {"Service": "pods.eks.amazonaws.com"},
                 "Action": _ASSUME_TAGGED,
-                "Condition": {"StringEquals": {f"aws:RequestTag/{key}": value for key, value in tags.items()}},
+                "Condition": {
+                    "StringEquals" if tagged else "StringEqualsIfExists": {
+                        f"aws:RequestTag/{key}": value for key, value in tags.items()
+                    }
+                },
             }
         ]
     )

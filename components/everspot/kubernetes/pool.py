@@ -169,6 +169,9 @@ class AwsKubernetesPool(pulumi.ComponentResource):
                     namespace=self._place.namespace,
                     service_account=account,
                     role_arn=roles[account],
+                    # STS has no room for a job's session policy beside the tags of the agent's session, which go over
+                    # to the job's (https://github.com/aws/containers-roadmap/issues/2413).
+                    disable_session_tags=account == documents.AGENT,
                     tags=tagging.cluster_tags(self._name, self._args["tags"]),
                     # A pod gets its credentials when it starts: its role has its permissions by then.
                     opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace, identity]),

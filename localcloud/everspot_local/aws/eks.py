@@ -40,7 +40,7 @@ def create_pod_identity_association(self: EKSResponse) -> ActionResult:
     """CreatePodIdentityAssociation: a service account has one role."""
     associations, cluster = _associations(self), _cluster_name(self)
     namespace, account = self._get_param("namespace"), self._get_param("serviceAccount")
-    if find_role(self.region, cluster, namespace, account) is not None:
+    if find_association(self.region, cluster, namespace, account) is not None:
         raise ResourceInUseException(
             clusterName=cluster, nodegroupName=None, addonName=None,
             message=f"Association already exists for {namespace}/{account}",
@@ -67,9 +67,11 @@ def describe_pod_identity_association(self: EKSResponse) -> ActionResult:
 
 
 def update_pod_identity_association(self: EKSResponse) -> ActionResult:
-    """UpdatePodIdentityAssociation: another role."""
+    """UpdatePodIdentityAssociation: another role, session tags or none."""
     association = _association(self)
     association |= {"roleArn": self._get_param("roleArn") or association["roleArn"], "modifiedAt": datetime.now(UTC)}
+    if (disabled := self._get_param("disableSessionTags")) is not None:
+        association["disableSessionTags"] = bool(disabled)
     return ActionResult({"association": association})
 
 
@@ -100,12 +102,11 @@ METHODS = (
 )
 
 
-def find_role(region: str, cluster: str, namespace: str, account: str) -> str | None:
-    """Return the ARN of the role of a service account's pods; None if it has none."""
-    for each in _of_cluster(_stored(region).values(), cluster):
-        if (each["namespace"], each["serviceAccount"]) == (namespace, account):
-            return str(each["roleArn"])
-    return None
+def find_association(region: str, cluster: str, namespace: str, account: str) -> Document | None:
+    """Return the association of a service account; None if it has none."""
+    place = (namespace, account)
+    associations = _of_cluster(_stored(region).values(), cluster)
+    return next((each for each in associations if (each["namespace"], each["serviceAccount"]) == place), None)
 
 
 def get_parameter(self: SimpleSystemManagerBackend, name: str) -> Parameter | None:

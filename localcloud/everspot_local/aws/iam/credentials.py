@@ -9,6 +9,7 @@ Codes: "Common errors" of the services; EC2 error codes (AuthFailure, RequestExp
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -43,6 +44,16 @@ def session_policy(handler: Any) -> dict[str, Any] | None:
     assumed_role = sts_backends[ACCOUNT]["aws"].get_assumed_role_from_access_key(key)
     policy = assumed_role.policy if assumed_role is not None else None
     return json.loads(policy) if policy else None
+
+
+def set_transitive_tags(assumed_role: Any, tags: Mapping[str, str]) -> None:
+    """Give a session tags that go over to the sessions of roles that it assumes."""
+    assumed_role.__dict__["transitive_tags"] = dict(tags)
+
+
+def transitive_tags(assumed_role: Any) -> dict[str, str]:
+    """Return the tags of a session that go over to the sessions of roles that it assumes."""
+    return assumed_role.__dict__.get("transitive_tags", {}) if assumed_role is not None else {}
 
 
 def check_credentials(handler: Any, service: str) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 
 from everspot_core.jobs.records import Market
 from moto.ec2.exceptions import EC2ClientError
+from moto.sts.models import sts_backends
 
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.ec2.fleet_targets import read_targets
+from everspot_local.aws.iam.credentials import transitive_tags
 from everspot_local.aws.iam.launches import Launch, arn, by_kind, calls_of_launch, requested, tagged
 from everspot_local.aws.iam.named import iam_calls, kms_calls, s3_control
 from everspot_local.aws.iam.policy_language import Call, Context
@@ -61,7 +63,9 @@ def required_calls(handler: Any, service: str, action: str, s3_resource: str | N
         arn = f"arn:aws:ssm:{handler.region}:{ACCOUNT}:parameter/{str(name).lstrip('/')}"
         return [Call(f"ssm:{action}", arn, context)]
     if service == "sts" and (role := _parameters(handler).get("RoleArn")):
-        return [Call(f"sts:{action}", str(role), context)]
+        session = sts_backends[ACCOUNT]["aws"].get_assumed_role_from_access_key(handler.get_access_key())
+        actions = (action, "TagSession") if transitive_tags(session) else (action,)
+        return [Call(f"sts:{name}", str(role), context) for name in actions]
     if service == "budgets":
         action = next((iam_action for start, iam_action in BUDGETS.items() if action.startswith(start)), action)
     if service == "cloudwatch" and action == "PutMetricData":

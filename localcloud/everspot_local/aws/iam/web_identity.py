@@ -2,8 +2,9 @@
 
 A token has to be signed by its issuer's keys, be in date, name an audience of the identity provider, and fit the role's
 trust policy. Google is built into AWS. Every other issuer needs an identity provider in IAM, and has to be introduced
-by the action `issuer`. It evaluates an inline session policy, and refuses managed ones and tags. How AWS packs a policy
-is not published, so only its plain length is checked. Tokens and credentials keep real time.
+by the action `issuer`. It evaluates an inline session policy, and refuses managed ones and tags of a request. How AWS
+packs a policy is not published, so only its plain length is checked, and none has room beside the tags of EKS Pod
+Identity. Tokens and credentials keep real time.
 
 Sources: STS API Reference, "AssumeRoleWithWebIdentity" (errors); IAM user guide, "Available keys for AWS OIDC
 federation": for Google's tokens `accounts.google.com:aud` is the claim `azp` if there is one, and `:oaud` is `aud`; of
@@ -25,6 +26,7 @@ from moto.sts.responses import TokenResponse
 
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT
+from everspot_local.aws.iam.credentials import set_transitive_tags, transitive_tags
 from everspot_local.aws.iam.policy_language import Call, Context, PolicyDecision, UnknownCondition, decide
 from everspot_local.aws.iam.rules import is_propagated
 from everspot_local.aws.refusals import NOT_IMPLEMENTED, Refused, in_own_words
@@ -59,6 +61,7 @@ def assume_role(self: TokenResponse) -> ActionResult:
     """Answer AssumeRole for principals that the trust policy names. The account's owner may assume every role here,
     once STS knows of it."""
     assumed_role = self.backend.get_assumed_role_from_access_key(self.get_access_key())
+    tags = transitive_tags(assumed_role)
     _check_supported(self)
     if strict() and assumed_role is None:
         _role(self._get_param("RoleArn"), "AssumeRole", f"arn:aws:iam::{ACCOUNT}:root")
@@ -68,12 +71,17 @@ def assume_role(self: TokenResponse) -> ActionResult:
         context = {"sts:externalid": (str(external_id),)} if external_id else {}
         begins = f"User: {assumed_role.arn} is not authorized to perform"
         _check_trust(role, "AssumeRole", assumed_role.role_arn, context, begins)
+        if tags:
+            _check_trust(role, "TagSession", assumed_role.role_arn, context, begins)
+            _check_packed_size(self)
         if _check_duration(self, role) > LONGEST_CHAINED:
             message = (
                 "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed by role chaining."
             )
             raise Refused("ValidationError", message)
-    return _assume_role(self)
+    answer = _assume_role(self)
+    set_transitive_tags(answer.result["Credentials"], tags)
+    return answer
 
 
 @in_own_words
@@ -130,6 +138,15 @@ def _check_session_policy(text: str) -> None:
         raise Refused("MalformedPolicyDocument", "Policy document should not specify a principal.")
     if not statements or not complete:
         raise Refused("MalformedPolicyDocument", "Syntax errors in policy.")
+
+
+def _check_packed_size(handler: TokenResponse) -> None:
+    """Refuse an inline session policy of a session with the tags of EKS Pod Identity, which take 74% of the room for
+    both (https://github.com/aws/containers-roadmap/issues/2413). EKS itself takes a policy without tags alone."""
+    if handler._get_param("Policy"):
+        raise Refused(
+            "PackedPolicyTooLarge", "Packed policy consumes 112% of allotted space, please use smaller policy."
+        )
 
 
 def _has(statement: dict[str, Any], element: str) -> bool:

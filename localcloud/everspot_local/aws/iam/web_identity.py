@@ -80,7 +80,8 @@ def assume_role(self: TokenResponse) -> ActionResult:
             )
             raise Refused("ValidationError", message)
     answer = _assume_role(self)
-    set_transitive_tags(answer.result["Credentials"], tags)
+    result: Any = answer.result
+    set_transitive_tags(result["Credentials"], tags)
     return answer
 
 

@@ -32,6 +32,7 @@ class Fault:
         path: A part of the paths that get it.
         headers: Of the answer.
         message: Of the answer's document.
+        reason: Of the answer's document, where the status has several.
         lines: Of the body in place of a document, as a watch has them. The connection is reset after the last one.
         times: How many requests get it.
         forwards: Whether the request is carried out before its answer is lost.
@@ -43,6 +44,7 @@ class Fault:
     path: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     message: str = "recorded"
+    reason: str = ""
     lines: tuple[str, ...] = ()
     times: int = 10_000
     forwards: bool = False
@@ -117,11 +119,11 @@ def proxied(plane: ControlPlane | None = None) -> Iterator[ApiServerProxy]:
         proxy.server_close()
 
 
-def status_document(code: int, message: str) -> bytes:
+def status_document(code: int, message: str, reason: str = "") -> bytes:
     """An answer of the API server that is an error."""
     reasons = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 410: "Expired", 429: "TooManyRequests"}
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message}
-    return json.dumps({**status, "reason": reasons.get(code, "InternalError")}).encode()
+    return json.dumps({**status, "reason": reason or reasons.get(code, "InternalError")}).encode()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -148,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault.status == RESET:
             self._reset()
         else:
-            self._answer(fault.status, status_document(fault.status, fault.message), fault.headers)
+            self._answer(fault.status, status_document(fault.status, fault.message, fault.reason), fault.headers)
 
     do_GET = do_POST = do_PATCH = do_DELETE = do_any
 

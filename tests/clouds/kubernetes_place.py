@@ -185,14 +185,15 @@ class Place:
             self.api.patch(f"/api/v1/persistentvolumes/{volume_name}", {"metadata": {"finalizers": None}})
             eventually(lambda: self.api.get(f"{claims}/{name}")["status"]["phase"] == phase)
 
-    def write_event(self, pod: str, reason: str, message: str) -> None:
-        """Write an event about a pod as Karpenter does."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def write_event(self, pod: str, reason: str, message: str, *, seconds: int = 0, uid: str = "") -> None:
+        """Write an event about a pod as Karpenter does. `seconds`: from now on; `uid`: of an earlier pod."""
+        now = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        uid = uid or self.pods()[pod]["metadata"]["uid"]
         self.api.create(
             f"/api/v1/namespaces/{self.name}/events",
             {
                 "metadata": {"generateName": f"{pod}."}, "reason": reason, "message": message, "type": "Normal",
-                "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": self.name},
+                "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": self.name, "uid": uid},
                 "source": {"component": "karpenter"}, "reportingComponent": "karpenter",
                 "firstTimestamp": now, "lastTimestamp": now,
             },

@@ -205,6 +205,51 @@ def test_karpenters_refusal_is_the_answer(
     assert place.pods() == {}
 
 
+def test_a_refusal_is_over_once_karpenter_has_nominated_a_claim_that_is_there(
+    place: Place, cloud: KubernetesCloud
+) -> None:
+    launch = intent()
+    with pytest.raises(StillPending):
+        cloud.launch(launch)
+    (name,) = place.pods()
+    place.write_event(name, "FailedScheduling", "of an earlier pod", uid=str(uuid4()), seconds=20)
+    place.write_event(name, "FailedScheduling", "nodepool is not ready", seconds=-10)
+    place.apply({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": place.name}})
+    place.write_event(name, "Nominated", f"Pod should schedule on: nodeclaim/{place.name}")
+    with pytest.raises(StillPending):
+        cloud.launch(launch)
+    assert list(place.pods()) == [name]
+    place.api.delete(f"/apis/karpenter.sh/v1/nodeclaims/{place.name}")  # EC2 had no capacity for it
+    (error,) = settle(cloud, launch).errors
+    assert error.message == "nodepool is not ready"
+    assert place.pods() == {}
+
+
+def test_a_pod_that_ends_while_others_of_its_launch_wait_is_not_created_again(
+    place: Place, cloud: KubernetesCloud, tmp_path: Path
+) -> None:
+    node, launch = place.node(), intent(2)
+    place.template("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; exit 3")
+    with pytest.raises(StillPending):
+        cloud.launch(launch)
+    (first,) = eventually(lambda: [name for name, pod in place.pods().items() if pod["spec"].get("nodeName")])
+    other: dict[str, Any] = {
+        "metadata": {"name": "other", "labels": {"everspot/cluster": "other"}},
+        "spec": {"nodeName": node, "containers": [{"name": "agent", "image": "none", "command": ["sleep", "1000"]}]},
+    }
+    place.apply({"apiVersion": "v1", "kind": "Pod", **other})  # so that the second pod waits for another node
+    (tmp_path / "go").touch()
+    eventually(lambda: place.pods()[first]["status"]["phase"] == "Failed")
+    uids = {name: pod["metadata"]["uid"] for name, pod in place.pods().items()}
+    for _ in range(REPEATS + 2):
+        described(cloud, first)
+        with pytest.raises(StillPending):
+            cloud.launch(launch)
+    assert {name: pod["metadata"]["uid"] for name, pod in place.pods().items()} == uids
+    place.node()
+    assert {instance.instance_id for instance in settle(cloud, launch).instances} == uids.keys() - {"other"}
+
+
 def test_a_machine_that_was_launched_for_a_pod_is_the_answer_before_it_boots(
     place: Place, cloud: KubernetesCloud
 ) -> None:

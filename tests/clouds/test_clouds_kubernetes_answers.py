@@ -13,6 +13,7 @@ from everspot_clouds.kubernetes.capacity import ABANDONED
 from everspot_clouds.kubernetes.checks import kubernetes_checks
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
+from everspot_clouds.kubernetes.errors import is_status
 from everspot_clouds.kubernetes.messages import Evictions
 from everspot_clouds.kubernetes.stuck_pods import PATIENCE as STUCK
 from everspot_clouds.null_cloud import NullCloud
@@ -106,11 +107,29 @@ def test_a_right_that_is_taken_away_is_no_wrong_request(
         assert [(error.kind, error.code) for error in answer.errors] == [(LaunchTrouble.CREDENTIALS, "Forbidden")]
 
 
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("Conflict", 'Operation cannot be fulfilled on resourcequotas "team": the object has been modified'),
+        ("AlreadyExists", 'pods "p" already exists'),  # and another scheduler withdraws it before it is read
+    ],
+)
+def test_a_conflict_that_passes_refuses_no_launch(
+    server: ApiServerProxy, cloud: KubernetesCloud, reason: str, message: str
+) -> None:
+    template = {"metadata": {"name": "train-1"}, "template": {"spec": {"containers": [{"name": "agent"}]}}}
+    server.recorded["/api/v1/namespaces/vision/podtemplates/train-1"] = template
+    server.faults = [Fault(409, "POST", "/pods", message=message, reason=reason)]
+    with pytest.raises(Exception) as raised:
+        cloud.launch(intent())
+    assert is_status(raised.value, 409) and cloud.trouble(raised.value) is Trouble.TRANSIENT
+
+
 def a_deleted_pod() -> Document:
     launch, later = "ab" * 16, datetime.now(UTC) + timedelta(seconds=90)
     labels = {"everspot/cluster": "fleet", "everspot/role": "agent", "everspot/launch": launch}
     metadata = {
-        "name": f"fleet-{launch[:12]}-0", "uid": "u", "labels": labels, "deletionTimestamp": later.isoformat(),
+        "name": f"fleet-{launch[-20:]}-0", "uid": "u", "labels": labels, "deletionTimestamp": later.isoformat(),
         "resourceVersion": "8", "creationTimestamp": "2026-01-01T00:00:00Z",
     }  # fmt: skip
     spec = {"nodeName": "n", "containers": [{"name": "agent", "image": "none"}]}
@@ -159,7 +178,7 @@ def test_a_watch_that_ends_early_is_followed_by_the_next_list(
     server.recorded[PODS] = {"items": [a_deleted_pod()], "metadata": {"resourceVersion": "9"}}
     (message,) = eventually(cloud.messages)
     cloud.close()
-    assert (message.kind, message.instance_id) == (MessageKind.WARNING, f"fleet-{('ab' * 16)[:12]}-0")
+    assert (message.kind, message.instance_id) == (MessageKind.WARNING, f"fleet-{'ab' * 10}-0")
     assert set(pauses) == {timedelta(seconds=1)}
 
 
@@ -203,7 +222,15 @@ def a_waiting_pod(reason: str, message: str) -> Document:
     [
         ("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: rpc error: x: not found', True),
         ("ErrImagePull", "manifest unknown: Requested image not found", True),
-        ("CreateContainerConfigError", 'secret "token" not found', True),
+        ("ErrImagePull", "name unknown: The repository with name 'x' does not exist in the registry", True),
+        (
+            "ImagePullBackOff",
+            'Back-off pulling image "r/x": ErrImagePull: failed to resolve reference "r/x": pull access denied, '
+            "repository does not exist or may require authorization: authorization failed: no basic auth credentials",
+            False,
+        ),
+        ("CreateContainerConfigError", 'secret "credentials" not found', True),
+        ("CreateContainerConfigError", "failed to sync secret cache: timed out waiting for the condition", False),
         ("InvalidImageName", "", True),
         ("ErrImagePull", "unexpected status code 503 Service Unavailable", False),
         ("ErrImagePull", "pulling from host x failed with status code: 403 Forbidden", False),

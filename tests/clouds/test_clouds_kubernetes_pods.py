@@ -2,21 +2,24 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from everspot.common import MAX_CLUSTER_NAME
 from everspot_clouds.base import MetadataError, Trouble
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.client import Document
 from everspot_clouds.kubernetes.node_share import LEAST, billed_share, machine_name, parse_quantity
-from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, names, served_pools
+from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, is_launched, names, served_pools
 from everspot_clouds.registry import provider
 from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Elastic, Manifest
 from everspot_core.costs.ledger import LaunchRecord
 from everspot_core.jobs.records import Role
-from everspot_store import ManualClock
+from everspot_scheduler.elastic.intents import Intents
+from everspot_store import ManualClock, Store
 from kubernetes.client import ApiException
 from urllib3.exceptions import MaxRetryError
 
@@ -103,7 +106,30 @@ def test_a_template_without_the_agents_container_is_refused() -> None:
 
 def test_names_follow_from_the_launch() -> None:
     launch = intent((CPU, "a"), count=2)
-    assert names("fleet", launch) == names("fleet", launch) == ("fleet-abababababab-0", "fleet-abababababab-1")
+    stem = f"fleet-{'ab' * 10}"
+    assert names("fleet", launch) == names("fleet", launch) == (f"{stem}-0", f"{stem}-1")
+
+
+def test_no_two_launches_of_a_cluster_have_a_name_in_common(tmp_path: Path) -> None:
+    """The ledger keeps each end for ever: a pod with the name of an ended one would cost nothing."""
+    (tmp_path / "store").mkdir()
+    intents = Intents(Store.open(*[(tmp_path / "store").as_uri()] * 2))
+    tokens = [intents.token() for _ in range(2000)]
+    cluster = "c" * MAX_CLUSTER_NAME
+    launches = [intent((CPU, "a"), count=2).model_copy(update={"token": token}) for token in tokens]
+    pod_names = [name for launch in launches for name in names(cluster, launch)]
+    assert len(set(pod_names)) == len(pod_names)
+    assert max(map(len, pod_names)) <= 63
+
+
+@pytest.mark.parametrize(
+    ("name", "launched"),
+    [(f"fleet-{'ab' * 10}-0", True), (f"fleet-{'ab' * 6}-0", True), ("fleet-debug", False), ("copy", False)],
+)
+def test_a_pod_is_known_by_its_launch_and_name(name: str, launched: bool) -> None:
+    pod = {"metadata": {"name": name, "labels": {"everspot/launch": "ab" * 16}}}
+    assert is_launched(pod, "fleet") is launched
+    assert not is_launched({"metadata": {"name": name}}, "fleet")
 
 
 @pytest.mark.parametrize(

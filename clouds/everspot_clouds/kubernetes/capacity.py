@@ -8,7 +8,7 @@ reasons `Nominated` and `FailedScheduling`).
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from everspot_core.capacity.launching import LaunchError, LaunchIntent, LaunchTrouble
 from everspot_core.clock import Clock
@@ -17,18 +17,20 @@ from kubernetes.client import ApiException
 from everspot_clouds.base import LaunchAnswer, Launched, StillPending
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
-from everspot_clouds.kubernetes.errors import CONFLICT, NOT_FOUND, is_status
+from everspot_clouds.kubernetes.errors import ALREADY_EXISTS, CONFLICT, NOT_FOUND, is_status
 from everspot_clouds.kubernetes.instances import (
     MOST_CHARACTERS,
     NodePlacement,
     NodePlacements,
     is_ended,
     list_agents,
+    moment,
 )
 from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, names, served_pools
 from everspot_clouds.kubernetes.rules import (
     CLUSTER_LABEL,
     FINALIZER,
+    LAUNCH_LABEL,
     LIMITS_EXCEEDED,
     MACHINE_LABEL,
     NOMINATED,
@@ -127,10 +129,22 @@ class PodLauncher:
                 try:
                     existing[name] = self._client.create_pod(pod)
                 except ApiException as error:
-                    if not is_status(error, CONFLICT):
-                        raise
-                    existing[name] = self._client.pod(name)  # another scheduler was faster
+                    existing[name] = self._find_taken(name, error)
         return existing
+
+    def _find_taken(self, name: str, refusal: ApiException) -> Document:
+        """Return the pod that another scheduler was faster to create.
+
+        Raises:
+            ApiException: the refusal, if there is no such pod. A ResourceQuota that changed meanwhile has the same
+                status (Kubernetes, `apiserver/pkg/admission/plugin/resourcequota`).
+        """
+        if errors.error_code(refusal) != ALREADY_EXISTS:
+            raise refusal
+        try:
+            return self._client.pod(name)
+        except ApiException as error:
+            raise (refusal if is_status(error, NOT_FOUND) else error) from None
 
     def _list_pods(self, intent: LaunchIntent) -> list[Document]:
         return list_agents(self._client, self._cluster, launch=intent.token)
@@ -162,16 +176,10 @@ class PodLauncher:
         """Return the placement of a pod, by its node or by the NodeClaim whose machine was launched for it."""
         if pod["spec"].get("nodeName"):
             return self._placements.find(pod)
-        for text in _texts(self._client.pod_events(pod["metadata"]["name"]), NOMINATED):
-            _, mark, claim_name = text.partition("nodeclaim/")
-            if not mark:
+        for event in _newest_first(self._events(pod), NOMINATED):
+            claim = self._find_claim(event)
+            if claim is None:
                 continue
-            try:
-                claim = self._client.node_claim(claim_name.split(",")[0].strip())
-            except ApiException as error:
-                if is_status(error, NOT_FOUND):  # nothing could be launched by it
-                    continue
-                raise
             labels = claim["metadata"].get("labels", {})
             provider_id = claim.get("status", {}).get("providerID")
             # The share of a machine of another NodePool follows from its node, which has to be there first.
@@ -180,8 +188,32 @@ class PodLauncher:
         return None
 
     def _refused(self, pod: Document) -> str:
-        """Return why Karpenter adds no node for a pod; empty while it may."""
-        return next(iter(_texts(self._client.pod_events(pod["metadata"]["name"]), REFUSED)), "")
+        """Return why Karpenter adds no node for a pod; empty while it may. A refusal is over once a node or a NodeClaim
+        was nominated after it, as long as this is there."""
+        events = self._events(pod)
+        refusal = next(iter(_newest_first(events, REFUSED)), None)
+        if refusal is None:
+            return ""
+        for nomination in _newest_first(events, NOMINATED):
+            if _last_seen(nomination) < _last_seen(refusal):
+                break
+            if not _claim_name(nomination) or self._find_claim(nomination) is not None:
+                return ""
+        return str(refusal.get("message") or REFUSED[1])
+
+    def _events(self, pod: Document) -> list[Document]:
+        return self._client.pod_events(pod["metadata"]["uid"])
+
+    def _find_claim(self, nomination: Document) -> Document | None:
+        """Return the NodeClaim that an event names; None if it names none, and if nothing could be launched by it."""
+        if not (name := _claim_name(nomination)):
+            return None
+        try:
+            return self._client.node_claim(name)
+        except ApiException as error:
+            if is_status(error, NOT_FOUND):
+                return None
+            raise
 
 
 class Tidying:
@@ -194,7 +226,10 @@ class Tidying:
 
     def tidy(self, pods: Sequence[Document]) -> None:
         """Let go of those of the described pods whose time has come."""
-        ended = [pod for pod in pods if is_ended(pod)]
+        unplaced = [pod for pod in pods if not pod["spec"].get("nodeName") and not is_ended(pod)]
+        # While a pod of the launch waits, the launch is asked for again, and would create one that is gone anew.
+        waiting = {pod["metadata"]["labels"][LAUNCH_LABEL] for pod in unplaced}
+        ended = [pod for pod in pods if is_ended(pod) and pod["metadata"]["labels"][LAUNCH_LABEL] not in waiting]
         here = {pod["metadata"]["uid"] for pod in ended}
         self._described = {uid: count for uid, count in self._described.items() if uid in here}
         for pod in ended:
@@ -203,7 +238,6 @@ class Tidying:
             if self._described[uid] > REPEATS:
                 self._withdraw(pod)
         now = self._clock.monotonic()
-        unplaced = [pod for pod in pods if not pod["spec"].get("nodeName") and not is_ended(pod)]
         since = self._unplaced_since
         self._unplaced_since = {uid: since.get(uid, now) for uid in (pod["metadata"]["uid"] for pod in unplaced)}
         for pod in unplaced:
@@ -260,12 +294,16 @@ def withdraw(client: KubernetesClient, pod: Document) -> bool:
     return True
 
 
-def _texts(events: Iterable[Document], kind: tuple[str, str]) -> Iterable[str]:
-    """Yield the messages of the events of one component and reason, the newest first."""
-    component, reason = kind
-    matching = [event for event in events if (_component(event), event.get("reason")) == (component, reason)]
-    for event in sorted(matching, key=_last_seen, reverse=True):
-        yield str(event.get("message") or "")
+def _newest_first(events: Iterable[Document], kind: tuple[str, str]) -> list[Document]:
+    """Return the events of one component and reason, the newest first."""
+    matching = [event for event in events if (_component(event), event.get("reason")) == kind]
+    return sorted(matching, key=_last_seen, reverse=True)
+
+
+def _claim_name(nomination: Document) -> str:
+    """Return the name of the NodeClaim in an event such as `Pod should schedule on: nodeclaim/NAME, node/NAME`; empty
+    if a node was nominated that is there."""
+    return str(nomination.get("message") or "").partition("nodeclaim/")[2].split(",")[0].strip()
 
 
 def _component(event: Document) -> str:
@@ -273,8 +311,8 @@ def _component(event: Document) -> str:
     return str(event.get("reportingComponent") or event.get("source", {}).get("component") or "")
 
 
-def _last_seen(event: Document) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
+def _last_seen(event: Document) -> datetime:
+    return moment(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
 
 
 def _unschedulable(pod: Document) -> str:

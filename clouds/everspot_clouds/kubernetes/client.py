@@ -148,11 +148,11 @@ class KubernetesClient:
             )
         )
 
-    def pod_events(self, name: str) -> list[Document]:
-        """Return the events about a pod."""
+    def pod_events(self, uid: str) -> list[Document]:
+        """Return the events about a pod. `uid`: of the pod, because events outlive it and its name."""
         answer = self._core.list_namespaced_event(
             self.namespace,
-            field_selector=f"involvedObject.kind=Pod,involvedObject.name={name}",
+            field_selector=f"involvedObject.kind=Pod,involvedObject.uid={uid}",
             _preload_content=False,
             _request_timeout=_TIMEOUT,
         )

@@ -14,6 +14,8 @@ from everspot_clouds.base import CloudError, StillPending, Trouble
 ERRORS: tuple[type[Exception], ...] = (ApiException, HTTPError, ConfigException)
 """What calls of the client raise."""
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 401, 403, 404, 409, 410
+ALREADY_EXISTS = "AlreadyExists"
+"""The reason of a conflict whose name is taken (Kubernetes, `apimachinery/pkg/apis/meta/v1/types.go`)."""
 _REQUEST_TIMEOUT, _TOO_MANY = 408, 429
 _STATUSES = {
     UNAUTHORIZED: Trouble.CREDENTIALS,

@@ -47,12 +47,15 @@ def is_launched(pod: Document, cluster: str) -> bool:
     """Return whether a scheduler of the cluster launched a pod. A pod that somebody else creates with the labels, or
     copies with them (`kubectl debug --copy-to --keep-labels`), has another name."""
     meta = pod["metadata"]
-    token = meta.get("labels", {}).get(LAUNCH_LABEL)
-    return bool(token) and str(meta["name"]).startswith(_stem(cluster, token))
+    token = str(meta.get("labels", {}).get(LAUNCH_LABEL) or "")
+    older = f"{cluster}-{token[:12]}-"  # of a pod that runs since before names had the end of the token
+    return bool(token) and str(meta["name"]).startswith((_stem(cluster, token), older))
 
 
 def _stem(cluster: str, token: str) -> str:
-    return f"{cluster}-{token[:12]}-"
+    """Return how the names of a launch's pods begin. A pod's name is its instance's id, which the ledger keeps for
+    ever, so it has the end of the token, which is random. At most 63 characters are a pod's host name."""
+    return f"{cluster}-{token[-20:]}-"
 
 
 def served_pools(intent: LaunchIntent, gpus: Mapping[str, int]) -> tuple[LaunchPool, ...]:

@@ -17,8 +17,13 @@ _ALWAYS_WRONG = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfig
 _PULLS = ("ErrImagePull", "ImagePullBackOff")
 """Reasons of a waiting container (Kubernetes, `pkg/kubelet/images/types.go` and `kuberuntime_container.go`)."""
 _MISSING = ("not found", "manifest unknown", "does not exist")
-"""In the messages of a pull whose image is not there, of containerd and of ECR. An image that may not be pulled is not
-among them: its permission is granted outside of the settings."""
+"""In the messages of a pull whose image is not there, of containerd and of ECR."""
+_DENIED = ("denied", "unauthorized", "authorization", "credentials")
+"""In the messages of a pull without permission, which is granted outside of the settings: containerd's is "pull access
+denied, repository does not exist or may require authorization" (`core/remotes/docker/resolver.go`)."""
+_NOT_READ_YET = "timed out waiting for the condition"
+"""In the message of a kubelet that could not read a Secret or ConfigMap (Kubernetes,
+`pkg/kubelet/util/manager/watch_based_manager.go`)."""
 
 
 def find_mistake(pod: Document) -> tuple[str, str] | None:
@@ -29,9 +34,16 @@ def find_mistake(pod: Document) -> tuple[str, str] | None:
     for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
         waiting = container.get("state", {}).get("waiting", {})
         reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
-        if reason in _ALWAYS_WRONG or (reason in _PULLS and any(words in message for words in _MISSING)):
+        if _never_starts(reason, message):
             return reason, message or f"the image {container.get('image')}"
     return None
+
+
+def _never_starts(reason: str, message: str) -> bool:
+    if reason in _PULLS:
+        plain = message.lower()
+        return any(words in plain for words in _MISSING) and not any(words in plain for words in _DENIED)
+    return reason in _ALWAYS_WRONG and _NOT_READ_YET not in message
 
 
 def read_failure(pod: Document, market: Market, most_characters: int) -> LaunchError | None:

@@ -267,6 +267,13 @@ def test_a_role_is_for_the_pods_of_one_service_account(pool: Callable[..., Any])
     assert not recorder.of_type("aws:iam/instanceProfile:InstanceProfile")
 
 
+def test_pods_reach_the_pod_identity_agent_by_either_family_of_addresses(pool: Callable[..., Any]) -> None:
+    """Amazon EKS User Guide, "Set up the Amazon EKS Pod Identity Agent": in an IPv6 cluster it has the second one."""
+    rules = pool().inputs(f"{NAME}-network")["spec"]["egress"]
+    (identity,) = [rule for rule in rules if rule["ports"] == [{"protocol": "TCP", "port": 80}]]
+    assert [block["ipBlock"]["cidr"] for block in identity["to"]] == ["169.254.170.23/32", "fd00:ec2::23/128"]
+
+
 def test_the_kubernetes_cluster_is_reached_by_its_endpoint_or_by_a_context(pool: Callable[..., Any]) -> None:
     (provider,) = pool().of_type("pulumi:providers:kubernetes")
     config = json.loads(provider.inputs["kubeconfig"])

@@ -193,10 +193,10 @@ def build_rights(place: ObjectPlace) -> list[Document]:
 
 def build_network_policy(place: ObjectPlace) -> Document:
     """Return the network of the namespace's pods: nothing comes in, and what goes out is DNS, HTTPS, and the Pod
-    Identity Agent's address on the node (Amazon EKS User Guide, "Set up the Amazon EKS Pod Identity Agent")."""
+    Identity Agent's addresses on the node (Amazon EKS User Guide, "Set up the Amazon EKS Pod Identity Agent")."""
     dns = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
     tls = [{"protocol": "TCP", "port": port} for port in (443, 6443)]
-    identity = [{"ipBlock": {"cidr": "169.254.170.23/32"}}]
+    identity = [{"ipBlock": {"cidr": cidr}} for cidr in ("169.254.170.23/32", "fd00:ec2::23/128")]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

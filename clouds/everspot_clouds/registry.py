@@ -131,6 +131,7 @@ def job_rules() -> "CloudRules":
     return CloudRules(
         variables=tuple(dict.fromkeys(prefix for rules in all_rules for prefix in rules.variables)),
         secrets={form: expression for rules in all_rules for form, expression in rules.secrets.items()},
+        images={form: expression for rules in all_rules for form, expression in rules.images.items()},
     )
 
 

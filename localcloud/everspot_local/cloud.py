@@ -43,6 +43,14 @@ class Handler(WSGIRequestHandler):
         self.wfile.flush()
         return super().make_environ()
 
+    def finish(self) -> None:
+        """Close the connection, also that of a caller who has gone before the last bytes were written."""
+        try:
+            super().finish()
+        except ConnectionError as error:
+            self.rfile.close()
+            self.connection_dropped(error)
+
     def log_request(self, *_args: Any) -> None:
         """Do nothing: the journal of calls has more."""
 

@@ -5,14 +5,19 @@ import os
 import subprocess
 import tarfile
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_helpers import Cluster, eventually
+from everspot_core.jobs.image_reference import RegistryImage
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import JobState, Reason
+from everspot_local.aws import account, ecr
+from everspot_local.cloud import LocalCloud
+from everspot_local.options import Options
 from everspot_store import SystemClock
 from everspot_train.agent.program import command_for
 from everspot_train.prepare.enter import Container
@@ -20,6 +25,9 @@ from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.image import lay_image
 from everspot_train.worker import ERROR_FILE_VARIABLE
 from oci_layout import Entry, entry, pack_layer, python_files, write_layout, write_python_image
+from werkzeug.wrappers import Response
+
+from tests.registry_push import HOST, REGION, EcrClient
 
 CLOCK = SystemClock()
 PROGRAM = Path(__file__).parent / "programs" / "container" / "main.py"
@@ -32,12 +40,35 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class Registry:
+    """The local cloud's ECR, with one repository."""
+
+    def __init__(self, endpoint: str) -> None:
+        keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+        self.environment = {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, **keys}
+        self.client = EcrClient(endpoint)
+        self.client.api.create_repository(repositoryName="team/train")
+
+    def push(self, layout: Path) -> str:
+        """Push an image, and return its reference."""
+        return f"{HOST}/team/train@{self.client.push('team/train', layout)}"
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    with LocalCloud(Options(tmp_path / "cloud", boot_command=None)) as cloud:
+        registry = Registry(cloud.endpoint)
+        yield registry
+        registry.client.api.close()
+
+
 def submit(cluster: Cluster, layout: Path, code: Path, program: str = PROGRAM.read_text(), **fields: Any) -> None:
-    dataset = cluster.store.datasets.put("my-image", layout)
+    datasets = [] if "image" in fields else [cluster.store.datasets.put("my-image", layout).id]
     code.mkdir()
     (code / "main.py").write_text(program)
-    spec = JobSpec(name="toy", entrypoint=["main.py"], code=str(code), image="my-image", **fields)
-    job = JobSubmission(job_id="job-1", spec=spec, submitted_at=cluster.clock.now(), datasets=[dataset.id])
+    fields = {"image": "my-image", **fields}
+    spec = JobSpec(name="toy", entrypoint=["main.py"], code=str(code), **fields)
+    job = JobSubmission(job_id="job-1", spec=spec, submitted_at=cluster.clock.now(), datasets=datasets)
     cluster.store.submit(job, code)
 
 
@@ -45,17 +76,23 @@ def printed_documents(cluster: Cluster) -> list[dict[str, Any]]:
     return [json.loads(line) for line in cluster.printed().splitlines() if line.startswith("{")]
 
 
-def test_a_job_in_an_image_is_interrupted_and_goes_on_elsewhere(cluster: Cluster, layout: Path, tmp_path: Path) -> None:
-    submit(cluster, layout, tmp_path / "code", env={"OWN": "of the job"})
+@pytest.mark.parametrize("in_registry", [False, True])
+def test_a_job_in_an_image_is_interrupted_and_goes_on_elsewhere(
+    cluster: Cluster, layout: Path, tmp_path: Path, request: pytest.FixtureRequest, in_registry: bool
+) -> None:
+    registry = request.getfixturevalue("registry") if in_registry else None
+    image = {"image": registry.push(layout)} if registry is not None else {}
+    environment = registry.environment if registry is not None else {}
+    submit(cluster, layout, tmp_path / "code", env={"OWN": "of the job"}, **image)
     server = cluster.metadata_server("i-1")
     cluster.assign("job-1", "i-1")
-    cluster.start_with_metadata(server, "i-1")
+    cluster.start_with_metadata(server, "i-1", **environment)
     step = lambda: (record := cluster.record("job-1")) is not None and record.progress.step == 20  # noqa: E731
     eventually("it is at its twentieth step", step)
     server.announce_interruption(cluster.clock.now() + timedelta(seconds=20))
     assert cluster.wait_state("job-1", JobState.PENDING).last_reason is Reason.NOTICE
     cluster.assign("job-1", "i-2")
-    agent = cluster.start_agent("i-2")
+    agent = cluster.start_agent("i-2", **environment)
     cluster.wait_state("job-1", JobState.SUCCEEDED)
     outputs = cluster.store.outputs("job-1")
     (steps,) = [output for output in outputs.list() if output.path == "steps"]
@@ -69,6 +106,57 @@ def test_a_job_in_an_image_is_interrupted_and_goes_on_elsewhere(cluster: Cluster
     assert not {"boot", "home", "mnt"} & set(first["root"])
     (tree,) = [path for path in (agent.home / "cache" / "images").iterdir() if path.is_dir()]
     assert (tree / "marker").read_text() == "of the image"
+    if registry is not None:
+        secrets = [*account.current().registry.tokens, registry.environment["AWS_ENDPOINT_URL"]]
+        assert len(secrets) == 4, "a token of the test, of each agent"
+        files = [path for path in cluster.root.rglob("*") if path.is_file() and tmp_path / "cloud" not in path.parents]
+        assert not [path for path in files if any(token.encode() in path.read_bytes() for token in secrets[:3])]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason", "words"),
+    [
+        ({"digest": f"sha256:{'0' * 64}"}, Reason.MISSING, "404 MANIFEST_UNKNOWN: Requested image not found"),
+        ({"host": HOST.replace("123456789012", "210987654321")}, Reason.DENIED, "403 DENIED"),
+        ({"host": "docker.io"}, Reason.DENIED, "docker.io is no registry of ECR"),
+    ],
+)
+def test_an_image_that_its_registry_refuses_is_not_fetched_again(
+    cluster: Cluster, layout: Path, tmp_path: Path, registry: Registry, changed: Any, reason: Reason, words: str
+) -> None:
+    digest = registry.push(layout).partition("@")[2]
+    image = RegistryImage(**{"host": HOST, "repository": "team/train", "digest": digest, **changed})
+    submit(cluster, layout, tmp_path / "code", image=f"{image.name}@{image.digest}")
+    cluster.assign("job-1", "i-1")
+    cluster.start_agent("i-1", **registry.environment)
+    ended = eventually("it ends", lambda: (r := cluster.record("job-1")) and r.last_reason and r)
+    assert (ended.last_reason, ended.state is JobState.RUNNING) == (reason, False)
+    assert words in ended.detail
+
+
+def test_a_job_whose_image_is_being_fetched_stops_at_a_notice(
+    cluster: Cluster, layout: Path, tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a registry whose layer never ends, when the instance is to be interrupted, then the job is given back."""
+    asked, over = threading.Event(), threading.Event()
+
+    def send_forever(*_: object) -> Response:
+        asked.set()
+        return Response((b"x" * (1 << 16) for _ in iter(lambda: over.wait(0.01), True)), 200)
+
+    monkeypatch.setattr(ecr, "_send_layer", send_forever)
+    submit(cluster, layout, tmp_path / "code", image=registry.push(layout))
+    server = cluster.metadata_server("i-1")
+    cluster.assign("job-1", "i-1")
+    agent = cluster.start_with_metadata(server, "i-1", **registry.environment)
+    try:
+        assert asked.wait(180)
+        server.announce_interruption(cluster.clock.now() + timedelta(seconds=60))
+        record = cluster.wait_state("job-1", JobState.PENDING)
+    finally:
+        over.set()
+    assert record.last_reason is Reason.SHUTDOWN
+    assert "it had to stop while its image was fetched" in agent.output
 
 
 SHOW_CERTIFICATES = """

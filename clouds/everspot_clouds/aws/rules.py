@@ -28,9 +28,14 @@ JOBS = CloudRules(
         "secretsmanager:NAME#KEY": r"secretsmanager:[A-Za-z0-9/_+=.@:-]{1,2048}#[A-Za-z0-9_.-]{1,256}",
         "ssm:/PARAMETER": r"ssm:/?[A-Za-z0-9/_.-]{1,1011}",
     },
+    images={
+        "ACCOUNT.dkr.ecr.REGION.amazonaws.com/REPOSITORY@sha256:DIGEST": (
+            r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9._/-]{2,256}@sha256:[0-9a-f]{64}"
+        )
+    },
 )
-"""The environment variables that job files may not set on AWS, and the forms in which they name secrets: by the name in
-Secrets Manager or in Parameter Store."""
+"""The environment variables that job files may not set on AWS, the forms in which they name secrets (by the name in
+Secrets Manager or in Parameter Store), and that of images in ECR."""
 
 LAUNCH_TAG = "everspot:launch"
 """Tag of launched instances: the token of the launch intent."""

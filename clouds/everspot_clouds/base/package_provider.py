@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from everspot_core.costs.billing import BillingRules
     from everspot_core.governance.invoicing import Invoicing
     from everspot_core.jobs.access import JobAccess
+    from everspot_core.jobs.image_reference import RegistryImage
     from everspot_core.jobs.job_rules import CloudRules
     from everspot_store import Store
 
     from everspot_clouds.base.cloud import Cloud
     from everspot_clouds.base.job_credentials import JobCredentials
+    from everspot_clouds.image_registry import RegistryLogin
 
 
 class PackageRules:
@@ -52,6 +54,10 @@ class PackageRules:
     def jobs(self) -> CloudRules:
         """See `Provider`."""
         return cast("CloudRules", self._part("rules", "JOBS"))
+
+    def registry_login(self, image: RegistryImage) -> RegistryLogin:
+        """See `Provider`."""
+        return cast("RegistryLogin", self._part("image_login", "log_in")(image))
 
     def job_credentials(self, manifest: Manifest, clock: Clock) -> Callable[[JobAccess], JobCredentials] | None:
         """See `Provider`: jobs have what the instance has, where the cloud cannot limit it."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from everspot_core.costs.billing import BillingRules
     from everspot_core.governance.invoicing import Invoicing
     from everspot_core.jobs.access import JobAccess
+    from everspot_core.jobs.image_reference import RegistryImage
     from everspot_core.jobs.job_rules import CloudRules
     from everspot_store import Store
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from everspot_clouds.base.metadata import Metadata
     from everspot_clouds.base.operator import RemoteAccess, Site
     from everspot_clouds.base.proof import Prover
+    from everspot_clouds.image_registry import RegistryLogin
 
 
 class Provider(Protocol):
@@ -134,6 +136,14 @@ class Provider(Protocol):
     def secrets(self, region: str) -> Callable[[str], str]:
         """Return a function that reads a job's secret by its reference, with the instance's role. It raises
         `CloudError` if the secret cannot be read; the message contains no value."""
+        ...
+
+    def registry_login(self, image: RegistryImage) -> RegistryLogin:
+        """Return access to the registry of a job's image, with the instance's role.
+
+        Raises:
+            RegistryError: if the registry belongs to another cloud, or issues no credentials.
+        """
         ...
 
     def job_credentials(self, manifest: Manifest, clock: Clock) -> Callable[[JobAccess], JobCredentials] | None:

@@ -105,9 +105,14 @@ JOBS = CloudRules(
             r"secretmanager:(projects/[a-z0-9.:-]{1,100}/secrets/)?[A-Za-z0-9_-]{1,255}#[A-Za-z0-9_.-]{1,256}"
         ),
     },
+    images={
+        "LOCATION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE@sha256:DIGEST": (
+            r"[a-z0-9-]+-docker\.pkg\.dev/[a-z0-9.-]+(/[a-z0-9._-]+){2,}@sha256:[0-9a-f]{64}"
+        )
+    },
 )
-"""The environment variables that job files may not set on Google Cloud, and the forms in which they name secrets: by
-the name in Secret Manager."""
+"""The environment variables that job files may not set on Google Cloud, the forms in which they name secrets (by the
+name in Secret Manager), and that of images in Artifact Registry."""
 
 # An instance counts until the operation that stops or deletes it is done, which is never less than what is billed:
 # "Stopped instances do not incur VM usage charges while they are stopped" (Compute API, instances.stop). Nobody says

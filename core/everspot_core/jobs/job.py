@@ -57,12 +57,15 @@ from everspot_core.validation.problems import BadInputs, Problem
 _RULES: dict[str, Callable[[Any], list[Problem]]] = {
     "entrypoint": entrypoint_faults,
     "datasets": dataset_faults,
-    "image": image_faults,
     "setup": setup_faults,
     "tags": tag_faults,
     "after": after_faults,
 }
-_CLOUDS: dict[str, Callable[[Any, CloudRules], list[Problem]]] = {"secrets": secret_faults, "env": env_faults}
+_CLOUDS: dict[str, Callable[[Any, CloudRules], list[Problem]]] = {
+    "secrets": secret_faults,
+    "env": env_faults,
+    "image": image_faults,
+}
 _CLOUD_RULES = "clouds"
 
 MOST_PROCESSES = 1024
@@ -100,8 +103,8 @@ class JobSpec(Frozen):
     )
     image: str | None = Field(
         default=None,
-        description="An OCI image in which the script is run, by its own `python3`: a dataset, by `name` or "
-        "`name@digest`, that is a folder in OCI's image layout.",
+        description="An OCI image in which the script is run, by its own `python3`: a dataset in OCI's image layout, "
+        "by `name` or `name@digest`, or `HOST/REPOSITORY@sha256:DIGEST` in a registry of the cluster's cloud.",
     )
     requirements: Line | None = Field(
         default=None,

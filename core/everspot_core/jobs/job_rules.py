@@ -5,11 +5,12 @@ The rules take values as written, also malformed ones, so that no fault hides an
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
 from everspot_core.counting import counted
+from everspot_core.jobs.image_reference import parse_registry_image
 from everspot_core.validation.field_types import is_printable
 from everspot_core.validation.problems import Problem, cut, shown
 
@@ -32,10 +33,12 @@ class CloudRules:
     - `variables`: prefixes of the environment variables in which their clients look for credentials and settings.
     - `secrets`: the forms in which a job refers to a secret, each with its regular expression. If it is empty, any
       `SERVICE:NAME` is accepted.
+    - `images`: the forms in which a job refers to an image of a registry. If it is empty, any registry is accepted.
     """
 
     variables: tuple[str, ...]
     secrets: Mapping[str, str]
+    images: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reserved(self) -> tuple[str, ...]:
@@ -45,6 +48,10 @@ class CloudRules:
     def accepts(self, reference: str) -> bool:
         """Return whether a text has the form of a reference to a secret."""
         return any(re.fullmatch(form, reference) for form in self.secrets.values() or (_REFERENCE,))
+
+    def accepts_image(self, reference: str) -> bool:
+        """Return whether an image is of a registry from which instances of some cloud can fetch it."""
+        return not self.images or any(re.fullmatch(form, reference) for form in self.images.values())
 
 
 NO_CLOUD = CloudRules(variables=(), secrets={})
@@ -147,6 +154,10 @@ def move_faults(values: Mapping[str, Any]) -> list[Problem]:
         problems.append(
             Problem("secrets", f"a secret belongs to one cloud's account: leave out secrets, or {field_name}")
         )
+    image = values.get("image")
+    if isinstance(image, str) and parse_registry_image(image) is not None:
+        words = "an image of a registry is fetched by one cluster's instances: upload it as a dataset, or leave out "
+        problems.append(Problem("image", words + field_name))
     return problems
 
 
@@ -225,12 +236,14 @@ def stream_faults(values: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def image_faults(value: Any) -> list[Problem]:
+def image_faults(value: Any, clouds: CloudRules) -> list[Problem]:
     """Return the faults of the field `image`."""
     if not isinstance(value, str) or _DATASET.fullmatch(value):
         return []  # the type is refused
-    words = f"{cut(repr(value), 80)} is no dataset: upload the image with `everspot data put`, and write `name` or"
-    return [Problem("", f"{words} `name@digest`")]
+    if parse_registry_image(value) is not None and clouds.accepts_image(value):
+        return []
+    words = f"{cut(repr(value), 80)} is neither a dataset, `name` or `name@digest`, nor an image of a registry, "
+    return [Problem("", words + " or ".join(clouds.images or ("HOST/REPOSITORY@sha256:DIGEST",)))]
 
 
 def setup_faults(value: Any) -> list[Problem]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from everspot_local.aws.ec2.throttle import Buckets
 from everspot_local.aws.imds.service import MetadataServices
+from everspot_local.aws.registry_state import RegistryState
 from everspot_local.machines.lifecycle import Machines
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.market_log import Journal
@@ -22,6 +23,7 @@ class Account:
     Attributes:
         endpoint: URL of every service, set once there is a server.
         calls: the journal of API calls.
+        registry: of images.
     """
 
     options: Options
@@ -31,6 +33,7 @@ class Account:
     calls: Journal
     endpoint: str = ""
     buckets: Buckets = field(init=False)
+    registry: RegistryState = field(default_factory=RegistryState)
 
     def __post_init__(self) -> None:
         self.buckets = Buckets(self.market.clock)
@@ -47,6 +50,7 @@ class Account:
         self.metadata.reset()
         self.calls.restart()
         self.buckets = Buckets(self.market.clock)
+        self.registry = RegistryState()
 
 
 _current: Account | None = None

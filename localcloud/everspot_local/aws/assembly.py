@@ -7,7 +7,7 @@ from moto.ec2.models import ec2_backends
 from moto.moto_server.werkzeug_app import create_backend_app
 
 from everspot_local.aws import account as accounts
-from everspot_local.aws import moto_parts
+from everspot_local.aws import ecr, moto_parts
 from everspot_local.aws.account import ACCOUNT, Account
 from everspot_local.aws.autoscaling.groups import member_ended
 from everspot_local.aws.cloudwatch import cbor
@@ -92,6 +92,8 @@ def services(account: Account) -> Callable[..., Any]:
     translated = cbor.CborTranslator(moto)
 
     def application(environ: dict[str, Any], start_response: Any) -> Any:
+        if ecr.handles(environ):
+            return ecr.application(environ, start_response)
         if cbor.uses_cbor(environ):
             return translated(environ, start_response)
         return (price_list if price_list.handles(environ) else moto)(environ, start_response)

@@ -17,6 +17,7 @@ from moto.ec2.models import instances as moto_instances
 from moto.ec2.models import security_groups as moto_groups
 from moto.ec2.models.nat_gateways import NatGatewayBackend
 from moto.ec2.responses import instances as moto_instance_responses
+from moto.ecr.responses import ECRResponse
 from moto.eks import urls as eks_urls
 from moto.eks.responses import EKSResponse
 from moto.events.models import EventsBackend
@@ -30,7 +31,7 @@ from moto.sqs.models import Queue, SQSBackend
 from moto.ssm.models import SimpleSystemManagerBackend
 from moto.sts.responses import TokenResponse
 
-from everspot_local.aws import budgets, cost_explorer, eks, eks_access, pages, refusals, service_quotas, sqs
+from everspot_local.aws import budgets, cost_explorer, ecr, eks, eks_access, pages, refusals, service_quotas, sqs
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.autoscaling import groups as autoscaling
 from everspot_local.aws.autoscaling import refresh
@@ -65,6 +66,7 @@ _REPLACED: list[tuple[object, str, object]] = [
     (BudgetsResponse, "describe_subscribers_for_notification", budgets.describe_subscribers_for_notification),
     *((CostExplorerResponse, method.__name__, method) for method in cost_explorer.METHODS),
     *((EKSResponse, method.__name__, method) for method in (*eks.METHODS, *eks_access.METHODS)),
+    (ECRResponse, "get_authorization_token", ecr.get_authorization_token),
     (eks_urls, "url_paths", {**eks.URL_PATHS, **eks_access.URL_PATHS}),
     (SimpleSystemManagerBackend, "get_parameter", eks.get_parameter),
     (NatGatewayBackend, "delete_nat_gateway", gateways.delete_nat_gateway),

@@ -87,9 +87,10 @@ def _image_command(processes: int) -> list[str]:
 
 
 def needs_preparation(submission: JobSubmission) -> bool:
-    """Return whether the job has data, packages, set-up or secrets to prepare before its program starts."""
+    """Return whether the job has data, packages, set-up, secrets or an image to prepare before its program starts."""
     spec = submission.spec
-    return bool(submission.datasets or submission.after or submission.wheels or spec.setup or spec.secrets)
+    inputs = submission.datasets or submission.after or submission.wheels
+    return bool(inputs or spec.setup or spec.secrets or spec.image)
 
 
 def prepared(submission: JobSubmission, command: list[str]) -> list[str]:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Manifest
-from everspot_core.jobs.records import Assignment, EventKind, Notice, Reason, Seat
+from everspot_core.jobs.records import Assignment, EventKind, Notice, Order, Reason, Seat
 from everspot_store import StoreError
 
 from everspot_train.agent import actions as act
@@ -48,7 +49,7 @@ class JobRunner:
     """Runs the jobs that it is assigned, one at a time.
 
     Args:
-        external_state: returns the orders and notices at the moment, for a job that is being concluded.
+        external_state: returns the orders and notices at the moment, for a job that is being started or concluded.
         seat: the part of a shared machine that its job may use; None for the whole machine.
         ended: called when a job has ended here, with its ending, or with None if it was abandoned.
 
@@ -266,7 +267,21 @@ class JobRunner:
             return
         self.session = session  # the lease is renewed from now on
         with self._while_transferring():
-            self._starter.start(session, self._seat, self._hours_between_interruptions)
+            stopped = partial(self._is_stopped, session)
+            self._starter.start(session, self._seat, self._hours_between_interruptions, stopped)
+
+    def _is_stopped(self, session: JobSession) -> bool:
+        """Return whether a job that is being started has to stop. `decide` is not asked until it has been started."""
+        outside = self._external_state()
+        orders = outside.assignment.for_job(session.key.job_id) if outside.assignment is not None else None
+        return (
+            outside.interruption is not None
+            or outside.shutdown_by is not None
+            or session.lease_view() is LeaseView.LOST
+            or orders is None
+            or orders.order is not Order.RUN
+            or orders.epoch != session.key.epoch
+        )
 
     def _postpone(self, now: timedelta) -> None:
         self._retry_at = now + self._limits.poll_every

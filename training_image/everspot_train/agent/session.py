@@ -16,7 +16,7 @@ from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import EventKind, JobRecord, Progress, Reason
 from everspot_core.jobs.shard_traffic import ShardTraffic, sum_traffic
 from everspot_core.jobs.utilization_limit import GpuUseWatch
-from everspot_store import Lease, Store, StoreError, StoreUnavailable, remove_tree
+from everspot_store import Lease, Store, StoreError, StoreUnavailable, TreeInUse, remove_tree
 from pydantic import JsonValue
 
 from everspot_train.agent import memory
@@ -72,7 +72,8 @@ class JobSession:
 
     `unstarted`: the ending, if the training process could not be started at all. `temporary` and `work`: the job's
     temporary directory and its working directory, once they exist. `grant`: the credentials and secrets that its
-    processes get in place of the instance's. `cleaned`: whether the session has ended and its folders are removed.
+    processes get in place of the instance's. `image`: the layout of the job's image, if it was fetched from a registry;
+    it stays until the session is cleaned up. `cleaned`: whether the session has ended and its folders are removed.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class JobSession:
         self.temporary: Path | None = None
         self.work: WorkFolder | None = None
         self.grant: JobGrant | None = None
+        self.image: TreeInUse | None = None
         self.cleaned = False
         self.artifacts = JobArtifacts(store, self.key, clock, self.emit, limits.orphan_limit)
         self._store = store
@@ -560,6 +562,8 @@ class JobSession:
             self.work.release()
         if self.temporary is not None:
             remove_tree(self.temporary)
+        if self.image is not None:
+            self.image.close()
         self.cleaned = True
 
     def _silent(self) -> bool:

@@ -4,12 +4,13 @@ import errno
 import hashlib
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from everspot_clouds.base import CloudError, Identity, Trouble
+from everspot_clouds.image_registry import ImageMissing, PullStopped, RegistryError
 from everspot_clouds.registry import provider
 from everspot_core.capacity.instances import AGENT_FAULT
 from everspot_core.clock import Clock
@@ -18,6 +19,7 @@ from everspot_core.costs.ledger import FaultKind
 from everspot_core.costs.pool_history import USUAL_HOURS
 from everspot_core.counting import counted
 from everspot_core.jobs.access import job_access
+from everspot_core.jobs.image_reference import parse_registry_image
 from everspot_core.jobs.job import JobSubmission, Precision
 from everspot_core.jobs.lower_precision import trains_mixed
 from everspot_core.jobs.records import EventKind, JobState, Reason, Seat
@@ -41,6 +43,7 @@ from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.fitness import CACHE, find_type
 from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.hardware import Hardware
+from everspot_train.agent.images import ImageFetcher
 from everspot_train.agent.job_endpoint import JobEndpoint, JobGrant
 from everspot_train.agent.logs import OUTPUT, LogShipper
 from everspot_train.agent.notice_fit import FolderNoticeFit
@@ -54,6 +57,7 @@ from everspot_train.agent.temporary import MEMORY, TemporaryFolders
 from everspot_train.agent.threads import Background
 from everspot_train.agent.work_folders import FOLDER as WORK
 from everspot_train.agent.work_folders import WORK_VARIABLE, WorkFolders
+from everspot_train.prepare.errors import NotReady
 from everspot_train.rundir import RunContext, RunDir, RunDirError
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
@@ -132,6 +136,7 @@ class Starter:
         self._temporary = TemporaryFolders(surroundings.home)
         self._memory = TemporaryFolders(None, MEMORY)
         self._memory_folders: dict[str, tuple[JobSession, Path]] = {}
+        self._images = ImageFetcher(provider(manifest.cloud).registry_login, clock)
 
     def clear_remains(self) -> None:
         """Kill what an earlier agent of this machine left running, and remove its run directories.
@@ -168,7 +173,7 @@ class Starter:
     @property
     def moved_at(self) -> timedelta:
         """The monotonic time of the last piece that a transfer has moved."""
-        return self._store.data.moved_at
+        return max(self._store.data.moved_at, self._images.moved_at)
 
     def take(self, job: JobKey) -> JobSession | None:
         """Acquire the job's lease. Return None if the job is not, or no longer, this instance's. Raises
@@ -199,7 +204,11 @@ class Starter:
         return JobSession(self._store, self._clock, lease, resolved, run_dir, self._manifest.limits)
 
     def start(
-        self, session: JobSession, seat: Seat | None = None, hours_between_interruptions: float | None = None
+        self,
+        session: JobSession,
+        seat: Seat | None = None,
+        hours_between_interruptions: float | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """Launch the job's program, in its seat if it shares the machine.
 
@@ -209,6 +218,7 @@ class Starter:
 
         Args:
             hours_between_interruptions: of an instance of this machine's pool, market time; None: the usual value.
+            is_stopped: whether the job has to stop. It is asked while its image is fetched, which may take long.
         """
         try:
             session.unstarted = _too_often(session) or self._restarted_too_often(session)
@@ -216,10 +226,14 @@ class Starter:
                 session.work = work = self._work.claim(session.key.job_id)
                 context = self._context(session, work.path, hours_between_interruptions)
                 session.prepare(context)
+                self._fetch_image(session, is_stopped)
                 self._launch(session, context, work.path, seat)
-        except (FileNotFoundError, DigestMismatch) as error:
+        except (FileNotFoundError, DigestMismatch, ImageMissing) as error:
             session.unstarted = _could_not_start(error, Reason.MISSING)
-        except (UnsafeArchive, ValueError) as error:
+        except PullStopped:
+            message = "it had to stop while its image was fetched"
+            session.unstarted = Ending(Reason.SHUTDOWN, None, None, None, message)
+        except (UnsafeArchive, NotReady, ValueError) as error:
             # A ValueError: an environment that no process can have.
             session.unstarted = _could_not_start(error, Reason.ERROR)
         except CheckpointCorrupt as error:
@@ -233,7 +247,8 @@ class Starter:
         except CloudError as error:
             # A failed call may succeed later or on another machine. A refusal is the same everywhere.
             passing = error.trouble in (Trouble.TRANSIENT, Trouble.THROTTLED)
-            message = f"the job's credentials cannot be had: {error}{f': {error.fix}' if error.fix else ''}"
+            subject = "image" if isinstance(error, RegistryError) else "credentials"
+            message = f"the job's {subject} cannot be had: {error}{f': {error.fix}' if error.fix else ''}"
             reason = Reason.SHUTDOWN if passing else Reason.DENIED
             session.unstarted = Ending(reason, None, None, None, message, unstarted=not passing)
         except OSError as error:
@@ -294,6 +309,14 @@ class Starter:
             dossier = self._store.archive.get(current.retry_of) if stored is None else None
             current = stored.value if stored is not None else dossier.submission if dossier is not None else None
         return retried
+
+    def _fetch_image(self, session: JobSession, is_stopped: Callable[[], bool]) -> None:
+        """Fetch the job's image, if it is in a registry. Raises what `ImageFetcher.fetch` raises."""
+        image = parse_registry_image(session.submission.spec.image)
+        if image is not None:
+            session.note(f"image {image.name}")
+            cache = self._surroundings.cache(session.submission)
+            session.image = self._images.fetch(image, cache, is_stopped)
 
     def _launch(self, session: JobSession, context: RunContext, cwd: Path, seat: Seat | None) -> None:
         spec = session.submission.spec

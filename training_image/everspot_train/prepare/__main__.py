@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from everspot_core.clock import Clock
+from everspot_core.jobs.image_reference import parse_registry_image
 from everspot_store import Store, SystemClock
 
 from everspot_train.masking import NAMES_VARIABLE, masked, secret_forms
@@ -22,6 +23,7 @@ from everspot_train.prepare.enter import Container
 from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.image import lay_image
 from everspot_train.prepare.inputs import lay_inputs
+from everspot_train.prepare.oci_layout import fetched_layout
 from everspot_train.prepare.packages import lay_packages
 from everspot_train.prepare.scrub import run_scrubbed
 from everspot_train.prepare.secrets import SECRETS_VARIABLE, read_secrets
@@ -71,10 +73,13 @@ def main(command: list[str]) -> int:
 
 
 def contain(context: RunContext, command: list[str], run_dir: Path, data_folder: Path, clock: Clock) -> list[str]:
-    """Unpack the job's image, one of the datasets in `data_folder`, and return the command that runs the program in
-    it."""
+    """Unpack the job's image, which the agent has fetched from a registry or which is one of the datasets in
+    `data_folder`, and return the command that runs the program in it."""
     spec, cache = context.submission.spec, Path(str(context.cache_dir))
-    image = lay_image(data_folder / str(spec.image).partition("@")[0], cache / "images", clock)
+    origin = parse_registry_image(spec.image)
+    digest = origin.digest if origin is not None else None
+    layout = fetched_layout(cache, origin) if origin else data_folder / str(spec.image).partition("@")[0]
+    image = lay_image(layout, cache / "images", clock, digest)
     directory, temporary = Path.cwd(), os.environ["TMPDIR"]
     folders = [str(run_dir), str(directory), temporary, str(cache)]
     folders += [context.memory_dir] if context.memory_dir is not None else []

@@ -1,4 +1,5 @@
-"""Unpacks the OCI image of a job: a folder in OCI's image layout, which is one of the job's datasets.
+"""Unpacks the OCI image of a job: a folder in OCI's image layout, which is one of the job's datasets, or which the
+agent has fetched from a registry.
 
 Layout, manifest and layers are of the OCI image specification 1.1 (image-layout.md, manifest.md, layer.md). All files
 of the unpacked tree belong to the job's user, the only one in the container.
@@ -6,9 +7,7 @@ of the unpacked tree belong to the job's user, the only one in the container.
 
 import errno
 import hashlib
-import json
 import os
-import platform
 import shutil
 import stat
 import sys
@@ -26,6 +25,7 @@ from everspot_store import TreeCache, TreeInUse, remove_tree
 from everspot_store.tree_cache import RESERVE
 
 from everspot_train.prepare.errors import NotReady
+from everspot_train.prepare.oci_layout import blob_path, find_manifest, read_digest, read_document
 
 MOUNT_POINTS = ("proc", "sys", "dev", "tmp")
 """Folders of the tree that the container shows from the machine."""
@@ -41,11 +41,8 @@ CERTIFICATE_PLACES = (
 """Where distributions of Linux keep them (openssl-probe 0.1)."""
 MOST_TREES = 3
 """The most unpacked images on a machine. The least recently used ones are removed."""
-_MOST_DOCUMENT = 4 << 20  # the most bytes of a manifest or a configuration that registries accept
 _MOST_LINKS = 40  # symbolic links in one path, as Linux follows
-_INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class UnpackedImage:
         return [*MACHINE_FILES, *([CERTIFICATES] if is_mount_point else [])]
 
 
-def lay_image(layout: Path, trees: Path, clock: Clock) -> UnpackedImage:
+def lay_image(layout: Path, trees: Path, clock: Clock, digest: str | None = None) -> UnpackedImage:
     """Unpack an image, unless another job of this machine has done so. The tree stays locked for this process and the
     programs that it executes.
 
@@ -81,65 +78,20 @@ def lay_image(layout: Path, trees: Path, clock: Clock) -> UnpackedImage:
         layout: the folder in OCI's image layout.
         trees: the folder with the unpacked images of this machine.
         clock: for waiting while another job unpacks it.
+        digest: that the image has to have; None: any.
 
     Raises:
         NotReady: if it is no image, has none for this machine's processor, or does not fit on the disk.
         StoreUnavailable: if another job unpacks it for too long.
     """
-    digest = _find_manifest(layout)
-    manifest = _read_document(layout, digest)
-    config = _read_document(layout, _read_digest(manifest.get("config")))
+    manifest_digest = find_manifest(layout, digest)
+    manifest = read_document(layout, manifest_digest)
+    config = read_document(layout, read_digest(manifest.get("config")))
     cache = TreeCache(trees, clock)
-    tree = cache.use(digest.partition(":")[2], f"image {layout.name}", partial(_unpack, layout, manifest))
+    tree = cache.use(manifest_digest.partition(":")[2], f"image {layout.name}", partial(_unpack, layout, manifest))
     tree.outlive()
     cache.limit(MOST_TREES)
     return UnpackedImage(tree, _variables(config))
-
-
-def _find_manifest(layout: Path) -> str:
-    """Return the digest of the only manifest, or of the manifest for this machine's processor."""
-    try:
-        index = json.loads((layout / "index.json").read_bytes()[:_MOST_DOCUMENT])
-    except (OSError, ValueError) as error:
-        words = "upload a folder in OCI's image layout, as `podman save --format oci-dir` writes it"
-        raise NotReady(f"image: {layout.name} has no index.json ({error}): {words}") from None
-    architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
-    for _ in range(2):  # an index may name another index, with a manifest for each processor
-        entries = index.get("manifests") if isinstance(index, dict) else None
-        entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-        fitting = [e for e in entries if (e.get("platform") or {}).get("architecture", architecture) == architecture]
-        if len(fitting) != 1:
-            raise NotReady(f"image: {counted(len(fitting), 'image')} for {architecture} in {layout.name}, not one")
-        digest = _read_digest(fitting[0])
-        if fitting[0].get("mediaType") not in _INDEXES:
-            return digest
-        index = _read_document(layout, digest)
-    raise NotReady(f"image: the index of {layout.name} names no image")
-
-
-def _read_digest(descriptor: Any) -> str:
-    digest = descriptor.get("digest") if isinstance(descriptor, dict) else None
-    name, _, hexadecimal = digest.partition(":") if isinstance(digest, str) else ("", "", "")
-    if name != "sha256" or len(hexadecimal) != 64 or set(hexadecimal) - set("0123456789abcdef"):
-        raise NotReady(f"image: {digest!r} is no SHA-256 digest")
-    return f"sha256:{hexadecimal}"
-
-
-def _blob(layout: Path, digest: str) -> Path:
-    return layout / "blobs" / "sha256" / digest.partition(":")[2]
-
-
-def _read_document(layout: Path, digest: str) -> dict[str, Any]:
-    try:
-        data = _blob(layout, digest).read_bytes()
-    except OSError as error:
-        raise NotReady(f"image: {digest} cannot be read: {error.strerror}") from None
-    if len(data) > _MOST_DOCUMENT or f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
-        raise NotReady(f"image: {digest} has other bytes than its digest says")
-    document = json.loads(data)
-    if not isinstance(document, dict):
-        raise NotReady(f"image: {digest} is no document of an image")
-    return document
 
 
 def _variables(config: dict[str, Any]) -> dict[str, str]:
@@ -156,8 +108,8 @@ def _unpack(layout: Path, manifest: dict[str, Any], part: Path) -> None:
     unpacker = LayerUnpacker(part)
     try:
         for descriptor in layers:
-            digest = _read_digest(descriptor)
-            with _VerifiedFile(_blob(layout, digest), digest) as blob:
+            digest = read_digest(descriptor)
+            with _VerifiedFile(blob_path(layout, digest), digest) as blob:
                 unpacker.add_layer(blob)
         unpacker.make_mount_points()
     except (OSError, tarfile.TarError, EOFError) as error:

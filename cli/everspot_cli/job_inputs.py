@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from everspot_core.jobs.image_reference import parse_registry_image
 from everspot_core.jobs.job import JobSubmission
 
 from everspot_cli.errors import CliError, Exit
@@ -53,7 +54,8 @@ def refuse_missing(session: Session, file_name: str, submission: JobSubmission) 
 def _pin_datasets(session: Session, file_name: str, submission: JobSubmission) -> list[str]:
     spec = submission.spec
     references = {f"datasets[{number}]": reference for number, reference in enumerate(spec.datasets)}
-    references |= {"image": spec.image} if spec.image is not None else {}
+    if spec.image is not None and parse_registry_image(spec.image) is None:
+        references["image"] = spec.image
     pins = {field: pin(session, reference) for field, reference in references.items()}
     missing = [
         {"field": field, "problem": f"there is no dataset {references[field]}"}

@@ -7,7 +7,6 @@ redirect to the store of the layers.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -16,7 +15,7 @@ import requests
 from everspot_core.clock import Clock
 from everspot_core.jobs.image_reference import RegistryImage
 
-from everspot_clouds.base import CloudError, Trouble
+from everspot_clouds.base import CloudError, RegistryLogin, Trouble
 
 MANIFEST_TYPES = (
     "application/vnd.oci.image.index.v1+json",
@@ -48,23 +47,6 @@ class ImageMissing(RegistryError):
 
 class PullStopped(Exception):
     """The caller no longer wants the image."""
-
-
-@dataclass(frozen=True)
-class RegistryLogin:
-    """Access to a registry.
-
-    Attributes:
-        url: of the registry, without a slash at its end.
-        authorization: the value of the header Authorization. It appears in no text of the object.
-        headers: further headers.
-        fix: how a user gets a refused image allowed.
-    """
-
-    url: str
-    authorization: str = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    fix: str = ""
 
 
 class _Authorization(requests.auth.AuthBase):

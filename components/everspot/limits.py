@@ -121,6 +121,7 @@ def build_manifest(
     federation: tuple[Peer, ...] = (),
     internet: bool | None = None,
     job_images: bool | None = None,
+    image_repositories: list[str] | None = None,
     list_prices: PriceTable | None = None,
     further_buckets: bool = False,
     read_buckets: list[str] | None = None,
@@ -130,8 +131,8 @@ def build_manifest(
     `machine`: the content of the agents' launch template apart from the manifest. `facts`: region, control_url,
     data_url, account and job_role if the cloud has one, and for a manifest that names the queue, queue_url. `standing`,
     `fleet`, `elastic`, `notifications`, `scheduler_type`, `shares`, `team`, `shared_instances`, `anomalies`,
-    `monitoring`, `federation`, `internet`, `job_images` and `list_prices` are for `cluster.json` only, `metrics` for
-    the scheduler.
+    `monitoring`, `federation`, `internet`, `job_images`, `image_repositories` and `list_prices` are for
+    `cluster.json` only, `metrics` for the scheduler.
     """
     common = Manifest(
         cluster=cluster,
@@ -167,6 +168,7 @@ def build_manifest(
         "federation": federation,
         "internet": internet,
         "job_images": job_images,
+        "image_repositories": image_repositories,
         "generation": generation(common, machine),
     }
     return _as_json(common.model_copy(update=own))

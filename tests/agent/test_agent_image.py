@@ -138,10 +138,10 @@ def test_a_job_whose_image_is_being_fetched_stops_at_a_notice(
     cluster: Cluster, layout: Path, tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a registry whose layer never ends, when the instance is to be interrupted, then the job is given back."""
-    asked, over = threading.Event(), threading.Event()
+    begun, over = threading.Event(), threading.Event()
 
     def send_forever(*_: object) -> Response:
-        asked.set()
+        begun.set()
         return Response((b"x" * (1 << 16) for _ in iter(lambda: over.wait(0.01), True)), 200)
 
     monkeypatch.setattr(ecr, "_send_layer", send_forever)
@@ -150,7 +150,7 @@ def test_a_job_whose_image_is_being_fetched_stops_at_a_notice(
     cluster.assign("job-1", "i-1")
     agent = cluster.start_with_metadata(server, "i-1", **registry.environment)
     try:
-        assert asked.wait(180)
+        assert begun.wait(180)
         server.announce_interruption(cluster.clock.now() + timedelta(seconds=60))
         record = cluster.wait_state("job-1", JobState.PENDING)
     finally:

@@ -81,7 +81,8 @@ def test_an_image_is_a_dataset_that_the_job_gets_by_its_digest(world, tmp_path, 
     for reference, problem in (
         ("none", "image: there is no dataset none"),
         ("words", "image: words has no index.json: upload a folder in OCI's image layout"),
-        ("ghcr.io/a/b:latest", "is no dataset: upload the image with `everspot data put`, and write `name` or"),
+        ("ghcr.io/a/b:latest", "is neither a dataset, `name` or `name@digest`, nor an image of a registry, ACCOUNT"),
+        (f"ghcr.io/a/b@sha256:{'a' * 64}", "or LOCATION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE@sha256:DIGEST"),
     ):
         refused = world.run("submit", job(f"image: {reference}\n"))
         assert refused.code != 0 and problem in refused.err

@@ -233,6 +233,21 @@ def test_a_job_with_an_image_is_refused_where_instances_make_no_containers(world
     assert "set jobImages: true in the stack's settings" in answer.err
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_an_image_of_a_repository_that_the_settings_do_not_name_is_refused(world, spec_file, tmp_path, more):
+    repository = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/train"
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").write_text("print('checkpoints')\n")
+    path = str(spec_file(f"name: a\nimage: {repository}@sha256:{'a' * 64}\ncode: src\nentrypoint: [train.py]\n"))
+    for allowed, code in (([repository], 0), (None, 1), ([f"{repository}-2"], 1)):
+        world.store.write_manifest(world.store.manifest().model_copy(update={"image_repositories": allowed}))
+        answer = world.run("submit", path, *more)
+        assert answer.code == code, answer.err
+        assert ("may not fetch the image" in answer.err) is bool(code)
+    assert f"image: {repository}: " in answer.err and f"allows {repository}-2" in answer.err
+    assert "name the repository in imageRepositories of the stack's settings" in answer.err
+
+
 @pytest.mark.parametrize(
     ("internet", "secret", "env", "warning"),
     [

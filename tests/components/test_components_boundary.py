@@ -22,6 +22,7 @@ ROLES = f"arn:aws:iam::{ACCOUNT}:role/everspot-"
 here = f"arn:aws:{{}}:us-east-2:{ACCOUNT}:{{}}".format
 OURS, THEIRS = ({"aws:resourcetag/everspot:cluster": (name,)} for name in ("everspot-dev", "web"))
 NEW, OF_AWS = {"aws:requesttag/everspot:cluster": ("everspot-dev",)}, {"kms:resourcealiases": ("alias/aws/ebs",)}
+REPOSITORY = here("ecr", "repository/team/train")
 TO_EC2 = {"iam:passedtoservice": ("ec2.amazonaws.com",)}
 
 
@@ -42,7 +43,7 @@ def test_it_lets_clusters_do_all_that_their_policies_say() -> None:
     secrets = [here("secretsmanager", "secret:everspot/wandb-AbCdEf"), here("ssm", "parameter/everspot/p")]
     written = [
         policies.agent_policy(control_arn=CONTROL, data_arn=DATA, key_arn=KEY, read_arns=["arn:aws:s3:::corpus"],
-                              secret_arns=secrets, session_manager=True),
+                              secret_arns=secrets, repository_arns=[REPOSITORY], session_manager=True),
         policies.scheduler_policy(cluster=name, control_arn=CONTROL, queue_arn=here("sqs", "everspot-dev-queue-1"),
                                   key_arn=KEY, topic_arn=here("sns", "t"), webhook_secret_arn=secrets[0],
                                   session_manager=True),
@@ -122,6 +123,7 @@ def test_what_the_inputs_name_stands_in_the_policies(declare: Callable[..., tupl
         "key_arns": [KEY],
         "bucket_arns": ["arn:aws:s3:::corpus"],
         "secret_arns": [here("ssm", "parameter/hook")],
+        "image_repositories": ["123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/train"],
         "image_parameter_arns": [here("ssm", "parameter/images/gpu")],
     }
     recorder, _ = declare(lambda: {"arn": AwsBootstrap("everspot-bootstrap", args).boundary_arn})
@@ -134,4 +136,5 @@ def test_what_the_inputs_name_stands_in_the_policies(declare: Callable[..., tupl
     )
     assert (bound["ReadSecrets"], bound["UseKeys"]) == (args["secret_arns"], args["key_arns"])
     assert bound["ReadFurtherBuckets"] == ["arn:aws:s3:::corpus", "arn:aws:s3:::corpus/*"]
+    assert bound["PullImages"] == ["arn:aws:ecr:eu-west-1:123456789012:repository/team/train"]
     assert args["image_parameter_arns"][0] in reads["ReadIdsOfImages"]

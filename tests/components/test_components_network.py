@@ -1,6 +1,7 @@
 """The network: what a new one opens, and what is asked of an existing one before anything is made in it."""
 
 import asyncio
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -106,6 +107,46 @@ def test_secrets_that_jobs_read_are_named_in_the_role_and_their_service_has_an_e
     assert "secretsmanager" not in scheduler
     for service in ("secretsmanager", "ssm"):
         recorder.inputs(f"train-network-endpoint-{service}")
+
+
+REPOSITORY = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/train"
+
+
+def test_agents_pull_images_from_the_repositories_that_are_named(declare: Declare, spec: Any) -> None:
+    """Given a repository of ECR, when a cluster is declared, then its agents may pull from it alone, by endpoints of
+    the network, and the store of its layers is reachable."""
+    spec["image_repositories"] = [REPOSITORY]
+    recorder, _ = declare(lambda: {"id": AwsTrainingCluster("train", spec).vpc_id})
+    roles = {
+        role: recorder.inputs(f"train-identity-{role}-permissions")["policy"] for role in ("agent", "scheduler", "job")
+    }
+    agent = {s["Sid"]: (s["Action"], s["Resource"]) for s in json.loads(roles["agent"])["Statement"]}
+    assert agent["LogInToRegistry"] == (["ecr:GetAuthorizationToken"], ["*"])
+    arn = "arn:aws:ecr:eu-west-1:123456789012:repository/team/train"
+    pull = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+    assert agent["PullImages"] == (pull, [arn])
+    assert "ecr:" not in roles["scheduler"] + roles["job"]
+    for service in ("ecr.api", "ecr.dkr"):
+        recorder.inputs(f"train-network-endpoint-{service}")
+    (endpoint,) = json.loads(recorder.inputs("train-network-endpoint-s3")["policy"])["Statement"]
+    assert "arn:aws:s3:::prod-eu-west-1-starport-layer-bucket/*" in endpoint["Resource"]
+    assert json.loads(recorder.inputs("train-manifest")["content"])["image_repositories"] == [REPOSITORY]
+    launched = recorder.inputs("train-fleet-template")["user_data"]
+    assert "image_repositories" not in base64.b64decode(launched).decode(), "no instance is replaced for it"
+
+
+@pytest.mark.parametrize(
+    ("repository", "problem"),
+    [
+        ("docker.io/library/python", "is no repository of ECR, ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME"),
+        (f"{REPOSITORY}:latest", "is no repository of ECR"),
+        (f"{REPOSITORY}/*", "is no repository of ECR"),
+        (REPOSITORY.replace("eu-west-1", "us-east-1"), "is not in the cluster's region, eu-west-1"),
+    ],
+)
+def test_what_is_no_repository_of_the_region_is_refused(cluster: Any, repository: str, problem: str) -> None:
+    with pytest.raises(pulumi.RunError, match=rf"imageRepositories\[1\]: .*{re.escape(problem)}"):
+        cluster(image_repositories=[REPOSITORY, repository])
 
 
 def test_the_scheduler_may_tell_whom_the_settings_name_and_nobody_else(declare: Declare, spec: Any) -> None:

@@ -41,6 +41,7 @@ AWS: dict[str, Change] = {
     "flow_log_bucket_arn": ({"flow_log_bucket_arn": "arn:aws:s3:::logs"}, {}),
     "read_bucket_arns": ({"read_bucket_arns": ["arn:aws:s3:::images"]}, {}),
     "secret_arns": ({"secret_arns": ["arn:aws:secretsmanager:eu-west-1:123456789012:secret:token-*"]}, {}),
+    "image_repositories": ({"image_repositories": ["123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/train"]}, {}),
     "notifications": ({"notifications": {"topic_arn": "arn:aws:sns:eu-west-1:123456789012:ops"}}, {}),
     "anomalies": ({"anomalies": {"job_times": 3}}, {}),
     "monitoring": ({"monitoring": {}}, {}),

@@ -161,8 +161,8 @@ def test_too_many_requests_are_tried_again_a_few_times(bare: Any, pushed: Regist
 
 
 def test_a_transfer_ends_when_its_job_has_to_stop(pushed: RegistryImage, clock: ManualClock, tmp_path: Path) -> None:
-    asked = iter([False, False, True])
-    with ImageRegistry(pushed, log_in, clock, lambda: next(asked)) as registry, pytest.raises(PullStopped):
+    answers = iter([False, False, True])
+    with ImageRegistry(pushed, log_in, clock, lambda: next(answers)) as registry, pytest.raises(PullStopped):
         registry.read_manifest(pushed.digest)
         registry.save_blob(DIGEST, tmp_path / "layer")
 

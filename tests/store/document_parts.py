@@ -232,6 +232,7 @@ def a_manifest() -> Manifest:
         shared_instances=True,
         internet=True,
         job_images=False,
+        image_repositories=["123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/train"],
         anomalies=every_field(
             Thresholds,
             job_times=3.0,

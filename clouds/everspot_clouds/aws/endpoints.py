@@ -7,6 +7,7 @@ from everspot_core.counting import counted
 from everspot_core.estimate.requested import HOURS_A_MONTH as HOURS_PER_MONTH
 
 from everspot_clouds.aws import fixed_prices as fixed
+from everspot_clouds.aws.rules import partition
 from everspot_clouds.costing import listed_price
 from everspot_clouds.federation_names import region_of_url
 from everspot_clouds.price_files import other_prices
@@ -40,11 +41,23 @@ SECRET_SERVICES = ("secretsmanager", "ssm")
 """Services whose values jobs may read."""
 
 
-def services_for(spec: Mapping[str, Any], own: str, notified: Iterable[str]) -> list[str]:
-    """Return the services that a cluster's settings ask for beyond `base_services`. `own`: the name of the setting of
-    secrets' ARNs; `notified`: services that notifications need."""
+IMAGE_SERVICES = ("ecr.api", "ecr.dkr")
+"""The services from which agents fetch the images of jobs: tokens, and the registry (Amazon ECR User Guide, "Amazon ECR
+interface VPC endpoints")."""
+
+
+def layer_bucket_arn(region: str) -> str:
+    """Return the ARN of the bucket with the layers of ECR's images in a region (Amazon ECR User Guide, "Minimum Amazon
+    S3 bucket permissions for Amazon ECR")."""
+    return f"arn:{partition(region)}:s3:::prod-{region}-starport-layer-bucket"
+
+
+def services_for(spec: Mapping[str, Any], own: str, repositories: str, notified: Iterable[str]) -> list[str]:
+    """Return the services that a cluster's settings ask for beyond `base_services`. `own`, `repositories`: the names of
+    the settings of secrets' ARNs, and of repositories with images; `notified`: services that notifications need."""
     services = [name for name in SECRET_SERVICES if any(f":{name}:" in str(arn) for arn in spec.get(own, []))]
     services += notified
+    services += IMAGE_SERVICES if spec.get(repositories) else ()
     return services + (["monitoring"] if "monitoring" in spec else [])  # CloudWatch's endpoint is called so
 
 

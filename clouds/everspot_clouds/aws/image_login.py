@@ -9,8 +9,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from everspot_core.jobs.image_reference import RegistryImage
 
 from everspot_clouds.aws.errors import format_error, trouble
-from everspot_clouds.base import Trouble
-from everspot_clouds.image_registry import RegistryError, RegistryLogin
+from everspot_clouds.base import RegistryLogin, Trouble
+from everspot_clouds.image_registry import RegistryError
 
 HOST = re.compile(r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?")
 """Of the registries of accounts."""

@@ -165,7 +165,7 @@ def _network(whole: ClusterOutline, zones: Sequence[str]) -> None:
     notifications = settings.get("notifications", {})
     channels = (("sns", "topicArn"), ("secretsmanager", "webhookSecretArn"))
     notified = [service for service, key in channels if key in notifications]
-    requested = services_for(settings, "secretArns", notified)
+    requested = services_for(settings, "secretArns", "imageRepositories", notified)
     shell = SHELL_SERVICES if settings.get("sessionManager") else ()
     base = base_services(events=settings.get("interruptionEvents", True), job_role=settings.get("jobRole", True))
     for service in dict.fromkeys((*base, *shell, *settings.get("services", ()), *requested)):

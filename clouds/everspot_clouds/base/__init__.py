@@ -23,6 +23,7 @@ from everspot_clouds.base.metadata import Identity, Metadata, MetadataError, Met
 from everspot_clouds.base.operator import Handover, RemainingResource, RemoteAccess, Site, image_check
 from everspot_clouds.base.proof import Proof, Prover
 from everspot_clouds.base.provider import Provider
+from everspot_clouds.base.registry_login import RegistryLogin
 
 __all__ = [
     "Check",
@@ -48,6 +49,7 @@ __all__ = [
     "Proof",
     "Prover",
     "Provider",
+    "RegistryLogin",
     "RemainingResource",
     "RemoteAccess",
     "Site",

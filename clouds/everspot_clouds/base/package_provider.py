@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from everspot_clouds.base.cloud import Cloud
     from everspot_clouds.base.job_credentials import JobCredentials
-    from everspot_clouds.image_registry import RegistryLogin
+    from everspot_clouds.base.registry_login import RegistryLogin
 
 
 class PackageRules:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from everspot_clouds.base.metadata import Metadata
     from everspot_clouds.base.operator import RemoteAccess, Site
     from everspot_clouds.base.proof import Prover
-    from everspot_clouds.image_registry import RegistryLogin
+    from everspot_clouds.base.registry_login import RegistryLogin
 
 
 class Provider(Protocol):

@@ -8,11 +8,11 @@ import requests
 from everspot_core.jobs.image_reference import RegistryImage
 from google.auth.exceptions import GoogleAuthError
 
-from everspot_clouds.base import Trouble
+from everspot_clouds.base import RegistryLogin, Trouble
 from everspot_clouds.gcp.endpoints import ENDPOINT_VARIABLE
 from everspot_clouds.gcp.errors import trouble
 from everspot_clouds.gcp.http_api import credentials
-from everspot_clouds.image_registry import RegistryError, RegistryLogin
+from everspot_clouds.image_registry import RegistryError
 
 HOST = "-docker.pkg.dev"
 """The end of the hosts of Artifact Registry's repositories of images."""

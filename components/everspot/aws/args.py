@@ -64,6 +64,9 @@ class AwsTrainingClusterArgs(TypedDict):
     secret_arns: NotRequired[list[str]]
     """ARNs of the Secrets Manager secrets and SSM parameters that jobs may read; an ARN may end in `*` after a
     part of the name. A new network gets the endpoints of these services."""
+    image_repositories: NotRequired[list[str]]
+    """Repositories of ECR in the cluster's region, ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME, from which jobs may have
+    images. A new network gets two interface endpoints of ECR, which cost money by the hour and zone. Default: none."""
     notifications: NotRequired[AwsNotificationsArgs]
     """Where the scheduler reports jobs that failed or are late, and anomalies. Default: nowhere."""
     anomalies: NotRequired[AnomalyArgs]

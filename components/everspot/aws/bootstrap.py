@@ -50,6 +50,9 @@ class AwsBootstrapArgs(TypedDict):
     """ARNs of the Secrets Manager secrets and SSM parameters that clusters' roles may read at most, also for webhooks;
     an ARN may end in `*` after a part of the name. Default: those of this account whose names begin with everspot or
     /everspot."""
+    image_repositories: NotRequired[list[str]]
+    """Repositories of ECR that clusters name in `imageRepositories`: their roles may pull from no others. Default:
+    none."""
     image_parameter_arns: NotRequired[list[str]]
     """ARNs of the SSM parameters that clusters name in `imageParameter`, besides those under /everspot/image/: the
     roles of the repository's jobs may read no others. Default: none."""
@@ -194,6 +197,7 @@ def _existing_resources(args: AwsBootstrapArgs) -> dict[str, Any]:
         "keys": tuple(args.get("key_arns", [])),
         "buckets": tuple(args.get("bucket_arns", [])),
         "secrets": None if secrets is None else tuple(secrets),
+        "repositories": tuple(filter(None, map(arns.repository_arn, args.get("image_repositories", [])))),
         "images": tuple(args.get("image_parameter_arns", [])),
         "eks_clusters": tuple(args.get("eks_clusters", [])),
     }
@@ -221,6 +225,7 @@ def bootstrap_problems(problems: Problems, args: AwsBootstrapArgs) -> None:
     arns.check_arns(problems, "keyArns", args.get("key_arns", []), "kms", "key/")
     arns.check_arns(problems, "bucketArns", args.get("bucket_arns", []), "s3", "")
     arns.check_secrets(problems, args.get("secret_arns", []))
+    arns.check_repositories(problems, args.get("image_repositories", []))
     arns.check_arns(problems, "imageParameterArns", args.get("image_parameter_arns", []), "ssm", "parameter/")
     place = BootstrapPlace("aws", "0" * 12, "n" * 57, "", "b" * 76, "k" * 90, **_existing_resources(args))
     for index, name in enumerate(args.get("eks_clusters", [])):
@@ -230,7 +235,9 @@ def bootstrap_problems(problems: Problems, args: AwsBootstrapArgs) -> None:
     documents = (bootstrap_policies.boundary, *written.values())
     room = POLICY_AT_MOST - max(len(_text(document(place))) for document in documents)
     reason = f"{-room} characters too many are named for one policy of IAM: name several by an ARN that ends in *"
-    problems.need(room >= 0, "secretArns, bucketArns, keyArns, imageParameterArns, eksClusters", reason)
+    problems.need(
+        room >= 0, "secretArns, bucketArns, keyArns, imageRepositories, imageParameterArns, eksClusters", reason
+    )
     arns.check_arn(problems, args, "oidc_provider_arn", "iam", "oidc-provider/")
     bucket = args.get("state_bucket")
     reason = f"{shown(bucket)} has to be 3 to 63 lower-case letters, digits and dashes"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from everspot_clouds.aws import deployers
 from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_ROLE, SCALING_ROLE, SPOT_ROLE
 
-from everspot.aws.policies import Document, Statement, allow, document
+from everspot.aws.policies import PULL, Document, Statement, allow, document
 from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, merged_ref, subjects
 
 PROVIDER = ISSUER.removeprefix("https://")
@@ -43,7 +43,7 @@ BOUNDED = (
     *("ec2:CreateFleet", "ec2:DescribeAvailabilityZones", "ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory"),
     *("ec2:GetSpotPlacementScores", "ec2:RunInstances", "sns:Publish", "cloudwatch:PutMetricData"),
     *("ssm:UpdateInstanceInformation", "ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel"),
-    *("ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel"),
+    *("ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel", "ecr:GetAuthorizationToken"),
 )
 """What a role of a cluster is ever allowed, on whatever resource its own policies name."""
 
@@ -76,8 +76,8 @@ class BootstrapPlace:
     """The account and the names of the identities. `bucket`, `key`: ARNs of the state's; `name`: how the names of the
     bootstrap's own roles and policies begin; `stack`: the bootstrap's own stack; `keys`: ARNs of clusters' customer
     keys; `buckets`: of further buckets that jobs read; `secrets`: of what jobs may read, None for names that begin with
-    `everspot`; `images`: of parameters with ids of images, besides those under `/everspot/image/`; `eks_clusters`: the
-    names of EKS clusters in which clusters are declared."""
+    `everspot`; `repositories`: of ECR, with images of jobs; `images`: of parameters with ids of images, besides those
+    under `/everspot/image/`; `eks_clusters`: the names of EKS clusters in which clusters are declared."""
 
     partition: str
     account: str
@@ -88,6 +88,7 @@ class BootstrapPlace:
     keys: tuple[str, ...] = ()
     buckets: tuple[str, ...] = ()
     secrets: tuple[str, ...] | None = None
+    repositories: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     eks_clusters: tuple[str, ...] = ()
 
@@ -268,6 +269,7 @@ def boundary(place: BootstrapPlace) -> Document:
         ("KeepBuckets", OBJECTS, _and_objects([f"arn:{place.partition}:s3:::{CLUSTERS}"])),
         ("ReadFurtherBuckets", FURTHER_OBJECTS, _and_objects(place.buckets)),
         ("ReadSecrets", SECRETS, secrets),
+        ("PullImages", PULL, place.repositories),
         ("UseKeys", KEYS, place.keys),
     )
     statements = [

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from everspot_clouds.aws.gpus import FAMILIES
 from everspot_clouds.aws.network import zone_problems
+from everspot_clouds.aws.tags import ZONE
 from everspot_core.capacity.catalogue import zone_region
 from everspot_core.jobs.records import Role
 from everspot_core.validation.bounds import check_values
@@ -63,6 +64,9 @@ def cluster_problems(problems: Problems, name: str, args: AwsTrainingClusterArgs
     arns.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
     arns.check_arns(problems, "volumeKeyArns", args.get("volume_key_arns", []), "kms", "key/")
     arns.check_secrets(problems, args.get("secret_arns", []))
+    zones = args.get("zones", [])
+    region = zone_region(zones[0]) if zones and ZONE.match(zones[0]) else None  # a wrong one is refused below
+    arns.check_repositories(problems, args.get("image_repositories", []), region)
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
     check_anomalies(problems.at("anomalies"), args.get("anomalies", {}))

@@ -240,6 +240,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 monitoring=build_monitoring(self._args.get("monitoring")) if published else None,
                 metrics=build_metrics(self._args.get("prometheus")) if role is Role.SCHEDULER else None,
                 federation=build_peers(self._name, CLOUD, known["region"], self._args) if published else (),
+                image_repositories=self._args.get("image_repositories") if published else None,
                 internet=self._args.get("nat", False) if published and "vpc_id" not in self._args else None,
                 further_buckets=bool(self._args.get("read_bucket_arns")),
                 proxy=build_proxy(self._args.get("egress", {}), known["region"]),

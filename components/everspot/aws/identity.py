@@ -52,6 +52,8 @@ class AwsIdentityArgs(TypedDict):
     secret_arns: NotRequired[list[str]]
     """ARNs of the secrets and parameters that jobs may read; an ARN may end in `*` after a part of the name. Default:
     none."""
+    image_repositories: NotRequired[list[str]]
+    """Repositories of ECR from which agents may fetch the images of jobs. Default: none."""
     notifications: NotRequired[AwsNotificationsArgs]
     """Where the scheduler sends notifications about jobs: its role may send there. Default: nowhere."""
     session_manager: NotRequired[bool]
@@ -90,8 +92,10 @@ class AwsIdentity(pulumi.ComponentResource):
         arns.check_arn(problems, args, "permissions_boundary_arn", "iam", "policy/")
         arns.check_arns(problems, "readBucketArns", args.get("read_bucket_arns", []), "s3", "")
         arns.check_secrets(problems, args.get("secret_arns", []))
+        arns.check_repositories(problems, args.get("image_repositories", []))
         common.raise_bad(problems, f"AwsIdentity {name}")
         self._name, self._args = name, args
+        repositories = [arn for name in args.get("image_repositories", []) if (arn := arns.repository_arn(name))]
         key = pulumi.Output.from_input(args.get("kms_key_arn"))
         former_keys = args.get("former_kms_key_arns", [])
         shell = args.get("session_manager", False)
@@ -109,6 +113,7 @@ class AwsIdentity(pulumi.ComponentResource):
                 former_key_arns=former_keys,
                 read_arns=f["more"],
                 secret_arns=args.get("secret_arns", []),
+                repository_arns=repositories,
                 session_manager=shell,
             ),
         )

@@ -2,12 +2,13 @@
 
 import pulumi
 from everspot_clouds.aws.egress import no_proxy
-from everspot_clouds.aws.endpoints import needs_internet, services_for
+from everspot_clouds.aws.endpoints import layer_bucket_arn, needs_internet, services_for
 from everspot_clouds.aws.tags import ZONE
 from everspot_core.capacity.catalogue import zone_region
 from everspot_core.cluster.manifest import Proxy
 
 from everspot.aws.args import AwsTrainingClusterArgs
+from everspot.aws.arns import repository_arn
 from everspot.aws.federation import near_arns
 from everspot.aws.network import AwsNetworkArgs
 from everspot.aws.notifications import list_services
@@ -30,14 +31,17 @@ def network_args(
         zone_region(zones[0]) if peers and zones and ZONE.match(zones[0]) else ""
     )  # a wrong one is refused elsewhere
     network = inputs(AwsNetworkArgs, args, cluster=name)
-    services = services_for(args, "secret_arns", list_services(args.get("notifications")))
+    services = services_for(args, "secret_arns", "image_repositories", list_services(args.get("notifications")))
     if peers:
         abroad = any(peer["cloud"] != CLOUD for peer in peers)
         network["scheduler_nat"] = abroad if "vpc_id" in args else needs_internet(region, peers)
     if services:
         network["services"] = list(dict.fromkeys([*network.get("services", []), *services]))
     if bucket_arns is not None:
-        network["bucket_arns"] = [*bucket_arns, *args.get("read_bucket_arns", []), *near_arns(peers, region)]
+        repositories = filter(None, map(repository_arn, args.get("image_repositories", [])))
+        layers = sorted({layer_bucket_arn(arn.split(":")[3]) for arn in repositories})
+        further = [*args.get("read_bucket_arns", []), *layers]
+        network["bucket_arns"] = [*bucket_arns, *further, *near_arns(peers, region)]
     return network
 
 

@@ -137,10 +137,12 @@ def agent_policy(
     former_key_arns: Sequence[str] = (),
     read_arns: Sequence[str] = (),
     secret_arns: Sequence[str] = (),
+    repository_arns: Sequence[str] = (),
     session_manager: bool = False,
 ) -> Document:
     """Return what the agent and the trainer of an instance may do. `read_arns`: further buckets that jobs may read;
-    `secret_arns`: secrets and parameters; `former_key_arns`: earlier keys of the cluster's buckets."""
+    `secret_arns`: secrets and parameters; `repository_arns`: of ECR, with images of jobs; `former_key_arns`: earlier
+    keys of the cluster's buckets."""
     statements = [
         _read_control(control_arn),
         listing("ListControl", control_arn),
@@ -166,8 +168,8 @@ def agent_policy(
     if read_arns:
         reads = [resource for arn in read_arns for resource in (arn, f"{arn}/*")]
         statements.append(allow("ReadFurtherBuckets", ["s3:GetObject", "s3:ListBucket"], reads))
-    keys = key(key_arn, former_key_arns)
-    return document([*statements, *_secrets(secret_arns), *keys, *(_session_manager() if session_manager else [])])
+    statements += [*_secrets(secret_arns), *_images(repository_arns), *key(key_arn, former_key_arns)]
+    return document([*statements, *(_session_manager() if session_manager else [])])
 
 
 def scheduler_policy(
@@ -293,6 +295,19 @@ def _secrets(arns: Sequence[str]) -> list[Statement]:
     actions = (("secretsmanager", "secretsmanager:GetSecretValue"), ("ssm", "ssm:GetParameter"))
     grants = [(service, action, [arn for arn in arns if f":{service}:" in arn]) for service, action in actions]
     return [allow(f"ReadSecrets{service.capitalize()}", [action], own) for service, action, own in grants if own]
+
+
+PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
+"""What a pull from ECR needs on the repository (Amazon ECR User Guide, "IAM permissions for pulling an image")."""
+
+
+def _images(arns: Sequence[str]) -> list[Statement]:
+    """Return the permission to pull images. A token is for the whole registry, and opens only what the other statement
+    names (Service Authorization Reference, "Actions defined by Amazon Elastic Container Registry")."""
+    if not arns:
+        return []
+    token = allow("LogInToRegistry", ["ecr:GetAuthorizationToken"], ["*"])
+    return [token, allow("PullImages", list(PULL), list(arns))]
 
 
 def _under(bucket_arn: str, prefixes: Sequence[str]) -> list[str]:

@@ -50,6 +50,7 @@ LACKS: Mapping[str, str] = {
     "kmsKey": "keys are named by their ARNs here: kmsKeyArn",
     "notifications.topic": "topics are named by their ARNs here: topicArn",
     "notifications.webhookSecret": "secrets are named by their ARNs here: webhookSecretArn",
+    "imageRepositories": "a job's image is a dataset here",
     "secureBoot": "the nodes' image decides it: nodes.amiAlias",
     "volumeKmsKey": _DISK,
     "federation": "a cluster on Kubernetes exchanges no jobs",

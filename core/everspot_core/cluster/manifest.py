@@ -290,10 +290,10 @@ class Manifest(Document):
         description="In `cluster.json` only: whether an instance can run a job in an image of the job's own. None: not "
         "known.",
     )
-    image_repositories: list[str] = Field(
-        default_factory=list,
+    image_repositories: list[str] | None = Field(
+        default=None,
         description="In `cluster.json` only: the repositories of registries, HOST/REPOSITORY, from which instances may "
-        "fetch the images of jobs; one that ends with a slash: all that begins with it.",
+        "fetch the images of jobs; one that ends with a slash: all that begins with it. None: none.",
     )
     federation: tuple[Peer, ...] = Field(
         default=(), description="In `cluster.json` only: the clusters with which jobs are exchanged."

@@ -20,9 +20,9 @@ from werkzeug.wrappers import Request, Response
 
 from everspot_local.aws import account
 from everspot_local.aws.account import ACCOUNT
-from everspot_local.aws.iam.door import caller_of
+from everspot_local.aws.iam.door import find_caller
 from everspot_local.aws.iam.policy_language import Call
-from everspot_local.aws.registry_state import RegistryState, Token
+from everspot_local.aws.registry_state import RegistryState, RegistryToken
 
 _HOST = re.compile(r"(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com")
 _PATH = re.compile(r"/v2/(?P<name>[a-z0-9._/-]+)/(?P<kind>manifests|blobs/uploads|blobs)/(?P<reference>[^/]*)")
@@ -50,7 +50,7 @@ class _Refusal(Exception):
 
 def get_authorization_token(self: Any) -> ActionResult:
     """Issue a token for what the caller may do, in moto's place."""
-    token, ends_at = account.current().registry.issue_token(caller_of(self), str(self.region))
+    token, ends_at = account.current().registry.issue_token(find_caller(self), str(self.region))
     proxy = f"https://{ACCOUNT}.dkr.ecr.{self.region}.amazonaws.com"
     return ActionResult(
         {"authorizationData": [{"authorizationToken": token, "expiresAt": ends_at, "proxyEndpoint": proxy}]}
@@ -103,17 +103,17 @@ def _answer(request: Request) -> Response:
     return _upload(request, here.registry, place["name"], place["reference"])
 
 
-def _read_token(request: Request, registry: RegistryState) -> Token:
-    given = request.authorization
-    if given is None or given.type != "basic":
+def _read_token(request: Request, registry: RegistryState) -> RegistryToken:
+    login = request.authorization
+    if login is None or login.type != "basic":
         raise _Refusal(401, "UNAUTHORIZED", "Not Authorized")
-    token = registry.tokens.get(str(given.password))
-    if given.username != "AWS" or token is None:
+    token = registry.tokens.get(str(login.password))
+    if login.username != "AWS" or token is None:
         raise _Refusal(403, "DENIED", "Your authorization token has expired. Reauthenticate and try again.")
     return token
 
 
-def _authorize(token: Token, action: str, owner: str, region: str, name: str) -> None:
+def _authorize(token: RegistryToken, action: str, owner: str, region: str, name: str) -> None:
     """Refuse what the policies do not allow. Registries of other accounts allow nothing to this one."""
     resource = f"arn:aws:ecr:{region}:{owner}:repository/{name}"
     call = Call(f"ecr:{action}", resource, {"aws:requestedregion": (region,), "aws:securetransport": ("true",)})
@@ -177,7 +177,7 @@ def _send_layer(request: Request, digest: str) -> Response:
         return Response(
             "<Error><Code>InvalidArgument</Code><Message>Only one auth mechanism allowed</Message></Error>", 400
         )
-    blob = next((data for (_, own), data in registry.blobs.items() if own == digest), None)
+    blob = next((data for (_, key), data in registry.blobs.items() if key == digest), None)
     if request.args.get("X-Amz-Signature") not in registry.signatures or blob is None or request.method != "GET":
         return Response("<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>", 403)
     return Response(blob, 200, content_type="application/octet-stream")

@@ -12,7 +12,7 @@ LIFE = timedelta(hours=12)
 
 
 @dataclass(frozen=True)
-class Token:
+class RegistryToken:
     """A token of GetAuthorizationToken. `caller`: for whom it was issued; None may do everything."""
 
     caller: Caller | None
@@ -31,7 +31,7 @@ class RegistryState:
         signatures: of the URLs of layers.
     """
 
-    tokens: dict[str, Token] = field(default_factory=dict)
+    tokens: dict[str, RegistryToken] = field(default_factory=dict)
     blobs: dict[tuple[str, str], bytes] = field(default_factory=dict)
     uploads: dict[str, bytes] = field(default_factory=dict)
     signatures: set[str] = field(default_factory=set)
@@ -39,7 +39,7 @@ class RegistryState:
     def issue_token(self, caller: Caller | None, region: str) -> tuple[str, datetime]:
         """Return a token, and its end."""
         password, ends_at = secrets.token_urlsafe(96), datetime.now(UTC) + LIFE
-        self.tokens[password] = Token(caller, region, ends_at)
+        self.tokens[password] = RegistryToken(caller, region, ends_at)
         return base64.b64encode(f"AWS:{password}".encode()).decode(), ends_at
 
     def expire_tokens(self) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from everspot_clouds.image_registry import ImageRegistry, RegistryLogin
+from everspot_clouds.base import RegistryLogin
+from everspot_clouds.image_registry import ImageRegistry
 from everspot_core.clock import Clock
 from everspot_core.jobs.image_reference import RegistryImage
 from everspot_store import NoRoom, TreeCache, TreeInUse, remove_tree

@@ -12,6 +12,7 @@ from pathlib import Path
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.counting import counted, first_few
 from everspot_core.jobs.candidates import misfits
+from everspot_core.jobs.image_reference import parse_registry_image
 from everspot_core.jobs.internet import services_used
 from everspot_core.validation.problems import near
 
@@ -157,6 +158,25 @@ def check_image(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
     )
 
 
+def check_registry(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
+    """Refuse a job whose image is in a repository from which the cluster's instances may not fetch it.
+
+    Raises:
+        CliError: if it is.
+    """
+    image, repositories = parse_registry_image(context.submission.spec.image), cluster.manifest.image_repositories or []
+    if image is None or image.is_in(repositories):
+        return []
+    name = cluster.manifest.cluster
+    allowed = ", ".join(repositories) or "no repository"
+    raise CliError(
+        f"{context.subject}: instances of {name} may not fetch the image",
+        hint="name the repository in imageRepositories of the stack's settings and run pulumi up, or upload the image: "
+        "everspot data put",
+        problems=[{"field": "image", "problem": f"{image.name}: {name} allows {allowed}"}],
+    )
+
+
 def check_capacity(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
     """Refuse a job that no instance type can hold, of the cluster or of a peer that the job may visit.
 
@@ -291,6 +311,7 @@ CHECKS: tuple[Check, ...] = (
     _where_chosen(check_sharing),
     _where_chosen(check_internet),
     _where_chosen(check_image),
+    _where_chosen(check_registry),
     _where_chosen(check_capacity),
     _where_chosen(check_prices),
     _where_chosen(check_datasets),

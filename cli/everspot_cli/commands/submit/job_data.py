@@ -10,6 +10,7 @@ from everspot_clouds.naming import cloud_of_region
 from everspot_core.counting import size
 from everspot_core.federation.data_locality import describe_price, measure_files
 from everspot_core.federation.migration import GIGABYTE
+from everspot_core.jobs.image_reference import parse_registry_image
 from everspot_core.jobs.job import JobSubmission
 from everspot_store import Dataset, DatasetMissing, StoreDenied
 
@@ -79,7 +80,9 @@ def read_data(session: Session, submission: JobSubmission) -> JobData:
     Raises:
         StoreError: if the cluster's store failed.
     """
-    references = (*submission.spec.datasets, *filter(None, [submission.spec.image]))
+    image = submission.spec.image
+    images = [image] if image is not None and parse_registry_image(image) is None else []
+    references = (*submission.spec.datasets, *images)
     ids = submission.datasets or [id for reference in references if (id := pin(session, reference))]
     datasets = []
     for id in dict.fromkeys(ids):

@@ -93,7 +93,7 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
         calls = required_calls(handler, service, action, s3_resource)
     except ServiceException:  # it names something that does not exist, which the service itself will say
         calls = [Call(f"{service}:{action}", "*")]
-    caller = caller_of(handler)
+    caller = find_caller(handler)
     enter(caller)
     denied = caller.denied(call for call in calls if not call.later) if caller else None
     _book(here, principal, service, action, calls, denied)
@@ -101,7 +101,7 @@ def _enter(handler: Any, s3_resource: str | None) -> None:
         raise _refusal(service, principal, denied)
 
 
-def caller_of(handler: Any) -> Caller | None:
+def find_caller(handler: Any) -> Caller | None:
     """Return the role that makes a request, with its policies; None may do everything."""
     key = _role_key(handler) if account.current().options.iam_enforce else None
     return role_caller(key.arn, key.backend, key._owner_role_name, session_policy(handler)) if key else None

@@ -14,15 +14,16 @@ from everspot_local.aws.iam.policy_language import Call, PolicyDecision, decide
 ACCOUNT = "123456789012"
 STATE, STATE_KEY = "arn:aws:s3:::everspot-state-123456789012", f"arn:aws:kms:us-east-2:{ACCOUNT}:key/state"
 KEY, OTHER_KEY = (f"arn:aws:kms:us-east-2:{ACCOUNT}:key/{name}" for name in ("own", "web"))
+REPOSITORY = f"arn:aws:ecr:us-east-2:{ACCOUNT}:repository/team/train"
 PLACE = BootstrapPlace(
-    "aws", ACCOUNT, "everspot-bootstrap", "bootstrap", STATE, STATE_KEY, (KEY,), ("arn:aws:s3:::corpus",)
-)
+    "aws", ACCOUNT, "everspot-bootstrap", "bootstrap", STATE, STATE_KEY, (KEY,), ("arn:aws:s3:::corpus",),
+    repositories=(REPOSITORY,),
+)  # fmt: skip
 CONTROL, DATA = (f"arn:aws:s3:::everspot-dev-store-{kind}-1" for kind in ("control", "data"))
 ROLES = f"arn:aws:iam::{ACCOUNT}:role/everspot-"
 here = f"arn:aws:{{}}:us-east-2:{ACCOUNT}:{{}}".format
 OURS, THEIRS = ({"aws:resourcetag/everspot:cluster": (name,)} for name in ("everspot-dev", "web"))
 NEW, OF_AWS = {"aws:requesttag/everspot:cluster": ("everspot-dev",)}, {"kms:resourcealiases": ("alias/aws/ebs",)}
-REPOSITORY = here("ecr", "repository/team/train")
 TO_EC2 = {"iam:passedtoservice": ("ec2.amazonaws.com",)}
 
 
@@ -107,6 +108,11 @@ def test_it_lets_nothing_of_others_pass_whatever_a_role_says(action: str, resour
 )
 def test_what_is_of_clusters_passes(action: str, resource: str, context: Any) -> None:
     assert passes(action, resource, context)
+
+
+def test_repositories_that_are_named_pass_and_no_others() -> None:
+    assert passes("ecr:BatchGetImage", REPOSITORY) and not passes("ecr:BatchGetImage", f"{REPOSITORY}-2")
+    assert not passes("ecr:PutImage", REPOSITORY)
 
 
 def test_secrets_that_are_named_pass_and_no_others() -> None:

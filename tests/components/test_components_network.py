@@ -131,7 +131,7 @@ def test_agents_pull_images_from_the_repositories_that_are_named(declare: Declar
     (endpoint,) = json.loads(recorder.inputs("train-network-endpoint-s3")["policy"])["Statement"]
     assert "arn:aws:s3:::prod-eu-west-1-starport-layer-bucket/*" in endpoint["Resource"]
     assert json.loads(recorder.inputs("train-manifest")["content"])["image_repositories"] == [REPOSITORY]
-    launched = recorder.inputs("train-fleet-template")["user_data"]
+    launched = recorder.inputs("train-fleet-template")["userData"]
     assert "image_repositories" not in base64.b64decode(launched).decode(), "no instance is replaced for it"
 
 

@@ -20,6 +20,23 @@ def fail(world, job="old", *, steps=(100, 200), **spec):
     assert world.record(job).state is JobState.FAILED
 
 
+@pytest.mark.parametrize("has_own", [True, False])
+def test_a_retry_of_a_promoted_trial_is_a_warm_start_only_without_a_checkpoint_of_its_own(world, has_own):
+    fail(world, "small")
+    small = world.store.jobs.get("small").value
+    large = small.model_copy(update={"job_id": "large", "retry_of": "small", "warm_start": True})
+    world.store.retry(large, "small")
+    world.assign("large", "i-base", 100)
+    world.start("large", 101)
+    if has_own:
+        world.store.checkpoints("large", 1).publish(300, {"model.pt": part(world, "large")}, {"world": 1})
+    world.leave("large", 110, Reason.ERROR, detail="ValueError: bad")
+    answer = world.run("--json", "retry", "large")
+    assert answer.code == 0, answer.err
+    again = world.store.jobs.get(answer.json["job_id"]).value
+    assert (again.retry_of, again.warm_start) == ("large", not has_own)
+
+
 def part(world, text):
     path = world.root / f"part-{abs(hash(text))}"
     path.write_text(text)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import program_forks
 import pytest
+import torch
 from everspot_train.frameworks.attempt import FrameworkAttempt
-from everspot_train.rundir import SavedState
-from trainer_post import Post
+from everspot_train.rundir import RunContext, SavedState
+from trainer_post import JOB, Post
+
+PROMOTED = Path(__file__).parents[1] / "agent" / "programs" / "frameworks" / "promoted.py"
 
 
 @pytest.fixture
@@ -110,3 +113,57 @@ def test_steps_of_two_optimizers_count_as_lightning_counts_them(post: Post, tmp_
     assert lines[0] == "EVERSPOT step=0"
     assert "EVERSPOT step=6 total_steps=24 steps_per_epoch=6" in lines
     assert lines[-1].startswith("EVERSPOT step=24 total_steps=24")
+
+
+def promote(post: Post) -> None:
+    """Make the run that of a trial that begins from the checkpoint of the run before."""
+    context = post.rundir.read(RunContext)
+    assert context is not None
+    update = {"job_id": f"{JOB}-r1", "retry_of": JOB, "warm_start": True}
+    post.rundir.write(context.model_copy(update={"submission": context.submission.model_copy(update=update)}))
+
+
+def made_steps(post: Post, folder: Path, framework: str, epochs: int, samples: int) -> dict[int, float]:
+    """Return the steps that a program makes, with their learning rates."""
+    env = os.environ | {
+        "EVERSPOT_RUN_DIR": str(post.rundir.path), "EVERSPOT_CHECKPOINT_DIR": str(folder / "checkpoints"),
+        "FRAMEWORK": framework, "EPOCHS": str(epochs), "SAMPLES": str(samples),
+    }  # fmt: skip
+    done = subprocess.run(
+        [*program_forks.command(), str(PROMOTED)], env=env, cwd=folder, capture_output=True, text=True, timeout=500,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("made ")]
+    return {int(step): float(rate) for _, step, rate in lines}
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("framework", "epochs", "samples", "last_step", "schedule_from"),
+    [
+        ("transformers", 3, 32, 24, 8), pytest.param("transformers", 1, 96, 24, 8, marks=pytest.mark.nightly),
+        ("lightning", 3, 32, 24, 8), ("lightning", 1, 96, 32, 0),
+        ("accelerate", 3, 32, 24, 8), ("accelerate", 1, 96, 32, 0),
+    ],
+)  # fmt: skip
+def test_a_promoted_trial_trains_on_with_the_schedule_of_the_larger_run(
+    post: Post, tmp_path: Path, framework: str, epochs: int, samples: int, last_step: int, schedule_from: int
+) -> None:
+    """The smaller run ended, and its checkpoint says so. Where the larger run has as many epochs, of more data,
+    Lightning's and Accelerate's epochs begin anew, and the schedule with them."""
+    small = made_steps(post, tmp_path, framework, 1, 32)
+    assert list(small) == list(range(1, 9))
+    promote(post)
+    large = made_steps(post, tmp_path, framework, epochs, samples)
+    assert list(large) == list(range(9, last_step + 1))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=24, pct_start=0.25)
+    rates = []
+    for _ in range(24):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    assert list(large.values()) == pytest.approx(rates[schedule_from:], abs=1e-6)
+    assert made_steps(post, tmp_path, framework, epochs, samples) == {}  # its own end counts

@@ -1,14 +1,24 @@
 """A warm start loads what fits of a smaller run's checkpoint, names what does not, and never fails for it."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import trainer_loop
+from everspot_core.jobs.early_stop import StopRule
+from everspot_core.jobs.visit_records import Visit
+from everspot_train.rundir import RunContext
+from everspot_train.trainer import RunStopped
 from everspot_train.trainer.data import BatchOrder
 from everspot_train.trainer.errors import StateMismatch
+from everspot_train.trainer.loop_state import LoopState
 from everspot_train.trainer.state import TrainState
+from torch.optim import lr_scheduler
+from trainer_loop import Settings
+from trainer_post import JOB, Post
 from trainer_state import save
 
 pytestmark = pytest.mark.torch
@@ -105,3 +115,102 @@ def test_layers_and_objects_of_other_names_are_named(folder: Path, caplog: pytes
     assert "model: head.bias is gone" in messages
     assert "the checkpoint has no average" in messages
     assert "optimizer is not tracked now" in messages
+
+
+def test_the_end_of_the_smaller_run_is_not_that_of_the_larger_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rule = StopRule(metric="val_loss", patience=1)
+    small, large = pieces(3, 10), pieces(3, 10)
+    loops = [LoopState(rule), LoopState(rule)]
+    small.shared["run"], large.shared["run"] = loops
+    assert loops[0].plan_epochs(3.0, 46) == 46
+    for step, value in enumerate((1.0, 1.1)):
+        loops[0].evaluate(step, {"val_loss": value})
+    loops[0].log({"val_loss": 1.1})
+    assert loops[0].early_stop is not None
+    loops[0].finished, loops[0].total_steps = True, 46
+    save(small, tmp_path, 7)
+    assert load(large, tmp_path, caplog) == []
+    assert (loops[1].finished, loops[1].early_stop, loops[1].unreported_metric) == (False, None, "val_loss")
+    assert loops[1].plan_epochs(3.0, 414) == 414
+    assert loops[1].metrics == {"val_loss": 1.1}
+
+
+SCHEDULES = {
+    "one cycle": lambda optimizer, steps: lr_scheduler.OneCycleLR(optimizer, 0.3, total_steps=steps),
+    "cosine": lr_scheduler.CosineAnnealingLR,
+    "sequence": lambda optimizer, steps: lr_scheduler.SequentialLR(
+        optimizer, [lr_scheduler.LinearLR(optimizer), lr_scheduler.CosineAnnealingLR(optimizer, steps)], [3]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_schedule_goes_on_as_that_of_the_larger_run(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def rates(state: TrainState, count: int) -> list[float]:
+        optimizer, schedule = state.shared["optimizer"], state.shared["scheduler"]
+        made = []
+        for _ in range(count):
+            optimizer.step()  # type: ignore[attr-defined]
+            made.append(schedule.get_last_lr()[0])  # type: ignore[attr-defined]
+            schedule.step()  # type: ignore[attr-defined]
+        return made
+
+    def scheduled(steps: int) -> TrainState:
+        state = pieces(3, 10)
+        state.shared["scheduler"] = SCHEDULES[kind](state.shared["optimizer"], steps)
+        return state
+
+    small, large = scheduled(10), scheduled(30)
+    rates(small, 10)
+    save(small, tmp_path, 7)
+    assert load(large, tmp_path, caplog) == []
+    assert rates(large, 19) == pytest.approx(rates(scheduled(30), 29)[10:])
+    assert large.shared["optimizer"].state_dict()["state"][0]["step"] == 11 + 19
+
+
+def test_a_schedule_that_is_over_by_then_is_named_and_one_that_follows_a_metric_is_loaded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small, large = pieces(3, 10), pieces(3, 10)
+    for state, steps in ((small, 10), (large, 5)):
+        optimizer: Any = state.shared["optimizer"]
+        state.shared["scheduler"] = lr_scheduler.OneCycleLR(optimizer, 0.3, total_steps=steps)
+        other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1)
+        state.shared["plateau"] = lr_scheduler.ReduceLROnPlateau(other, patience=0)
+    small.shared["optimizer"].step()  # type: ignore[attr-defined]
+    for loss in (1.0, 2.0, 3.0):
+        small.shared["plateau"].step(loss)  # type: ignore[attr-defined]
+    for _ in range(9):
+        small.shared["scheduler"].step()  # type: ignore[attr-defined]
+    save(small, tmp_path, 7)
+    (message,) = load(large, tmp_path, caplog)
+    assert message.startswith("scheduler: Tried to step 6 times")
+    assert large.shared["plateau"].state_dict() == small.shared["plateau"].state_dict()
+
+
+@pytest.mark.parametrize("home_id", [JOB, "digits-1-r1"])
+def test_a_trial_that_has_moved_loads_its_own_checkpoint_whole(
+    post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home_id: str
+) -> None:
+    """A visit finds the job's own checkpoint under epoch 0, as a promoted trial finds that of the smaller run."""
+
+    def train(run: Post, **settings: Any) -> None:
+        monkeypatch.setenv("EVERSPOT_RUN_DIR", str(run.root))
+        trainer_loop.train(Settings(losses=tmp_path / f"losses-{run.epoch}", **settings))
+
+    first, second = post(1), post(2)
+    with pytest.raises(RunStopped):
+        train(first, stop_at=2, drop="ballast")
+    head = second.store.heads.get(JOB)
+    checkpoints = [checkpoint.model_copy(update={"epoch": 0}) for checkpoint in head.value.checkpoints]
+    second.store.heads.put(JOB, head.value.model_copy(update={"checkpoints": checkpoints, "epoch": 0}))
+    context = second.rundir.read(RunContext)
+    visit = Visit(home="eu", job_id=home_id, number=1)
+    submission = context.submission.model_copy(update={"visit": visit, "warm_start": True})
+    second.rundir.write(context.model_copy(update={"submission": submission}))
+    with pytest.raises(StateMismatch, match="no 'ballast'") if home_id == JOB else pytest.raises(RunStopped):
+        train(second, stop_at=4)

@@ -14,6 +14,8 @@ from everspot_core.documents import Document, Stored, Utc
 
 AFTER_LOOP = "after_loop"
 """The key in a checkpoint's `info` for a state that code after the loop has changed already."""
+SAVED_BY = "job"
+"""The key in a checkpoint's `info` for the job that saved it, by its id in its own cluster."""
 
 
 class Part(Stored):

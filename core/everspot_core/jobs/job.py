@@ -373,3 +373,8 @@ class JobSubmission(Document):
         default=False, description="Of a promoted trial: what does not fit of the checkpoint of `retry_of` is skipped."
     )
     visit: Visit | None = Field(default=None, description="Whose job it is, if it came from another cluster.")
+
+    @property
+    def home_id(self) -> str:
+        """The job's id in its own cluster, which stays the same when the job moves."""
+        return self.visit.job_id if self.visit is not None else self.job_id

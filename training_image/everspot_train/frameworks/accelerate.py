@@ -17,9 +17,9 @@ from accelerate import Accelerator
 
 from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
 from everspot_train.frameworks.random_states import read_random_states, restore_random_states
-from everspot_train.frameworks.stopping import FrameworkStop
 from everspot_train.rundir import COMPLETE_MARKER
 from everspot_train.trainer.errors import RunStopped
+from everspot_train.trainer.warm_start import ScheduleAdvance
 
 _FOLDER = "everspot"
 _MOST_OWN = 2
@@ -44,7 +44,7 @@ class ResumableLoop:
         self.step = 0
         self._accelerator = accelerator
         self._attempt = FrameworkAttempt.from_environment()
-        self._position = _Position(self._attempt.stop if self._attempt is not None else None)
+        self._position = _Position(self._attempt)
         self._folder = Path()
         self._epochs = 0
         self._resuming = self._finished = False
@@ -53,7 +53,9 @@ class ResumableLoop:
         self._folder = self._attempt.folder / _FOLDER / f"loop-{_loops}"
         accelerator.register_for_checkpointing(self._position)
         newest = self._newest_checkpoint()
+        self._schedules = ScheduleAdvance({})
         if newest is not None:
+            self._schedules = ScheduleAdvance(self._named_schedules())
             accelerator.load_state(str(newest))
             self.step, self._resuming = self._position.step, True
         self._attempt.listen()
@@ -67,6 +69,8 @@ class ResumableLoop:
             RunStopped: after the state was saved at a notice. Let it pass.
         """
         self._epochs = count
+        if self._position.is_of_smaller_run:
+            self._begin_larger_run(count)
         if self._resuming and not self._position.batch:
             self._restore_random_states("now")
             self._resuming = False
@@ -86,6 +90,18 @@ class ResumableLoop:
         finally:
             if self._attempt is not None:
                 self._attempt.close()
+
+    def _begin_larger_run(self, count: int) -> None:
+        """Go on from a smaller run: in its next epoch, or if it made as many epochs, of less data, from the first."""
+        states = {name: schedule.state_dict() for name, schedule in self._named_schedules().items()}
+        if self._position.epoch >= count:
+            self._position.epoch, states = 0, {}
+        self._position.batch, self._position.is_of_smaller_run = 0, False
+        for sentence in self._schedules.advance(states):
+            _log.warning("warm start: skipped: %s", sentence)
+
+    def _named_schedules(self) -> dict[str, Any]:
+        return {f"schedule {n}": prepared.scheduler for n, prepared in enumerate(self._accelerator._schedulers)}
 
     def finish(self) -> None:
         """Let the present epoch be the last one, as for early stopping. All ranks call it."""
@@ -207,30 +223,36 @@ class _Position:
         step: optimizer steps that are done.
         epoch_states: this rank's random numbers when the epoch began, which order its data; None between two epochs.
         rank_states: the random numbers of each rank.
+        is_of_smaller_run: whether the position is that of the smaller run from which a warm start began.
 
     Args:
-        stop: the job's `stop`; None without an agent.
+        attempt: whose `stop` belongs to the state; None without an agent.
     """
 
-    def __init__(self, stop: FrameworkStop | None) -> None:
-        self._stop = stop
+    def __init__(self, attempt: FrameworkAttempt | None) -> None:
+        self._attempt = attempt
+        self.is_of_smaller_run = False
         self.epoch = self.batch = self.step = 0
         self.epoch_states: dict[str, Any] | None = None
         self.rank_states: list[dict[str, Any]] = []
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, of values that need no pickle."""
-        stop = self._stop.state_dict() if self._stop is not None else None
+        attempt = self._attempt
         return {
-            "epoch": self.epoch, "batch": self.batch, "step": self.step, "ranks": self.rank_states, "stop": stop,
+            "epoch": self.epoch, "batch": self.batch, "step": self.step, "ranks": self.rank_states,
+            "stop": attempt.stop.state_dict() if attempt is not None else None,
+            "job": attempt.job if attempt is not None else None,
         }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the state."""
         self.epoch, self.batch, self.step = state_dict["epoch"], state_dict["batch"], state_dict["step"]
         self.rank_states = state_dict["ranks"]
-        if self._stop is not None:
-            self._stop.load_state_dict(state_dict.get("stop"))
+        attempt = self._attempt
+        self.is_of_smaller_run = attempt is not None and attempt.is_of_smaller_run(state_dict.get("job"))
+        if attempt is not None and not self.is_of_smaller_run:
+            attempt.stop.load_state_dict(state_dict.get("stop"))
 
 
 def _length(loader: Any) -> int | None:

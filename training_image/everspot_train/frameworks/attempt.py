@@ -57,6 +57,7 @@ class FrameworkAttempt:
 
     Attributes:
         folder: the folder `checkpoints`, which the agent keeps.
+        job: the id of the job in its own cluster.
         stop: the job's `stop`.
     """
 
@@ -66,7 +67,7 @@ class FrameworkAttempt:
         self._clock = SystemClock.from_environment()
         self._requests = Requests(rundir, self._clock)
         self._context = read_context(rundir)
-        spec = self._context.submission.spec
+        self.job, spec = self._context.submission.home_id, self._context.submission.spec
         policy = spec.checkpoint
         self.stop = FrameworkStop(rundir, spec.stop, lambda flag: bool(self._share(int(flag))))
         self._interval = AUTO_INTERVAL if policy.is_auto else policy.interval
@@ -89,6 +90,11 @@ class FrameworkAttempt:
         """Return the attempt that an agent has started; None by hand."""
         rundir, folder = RunDir.from_environment(), os.environ.get(CHECKPOINT_DIR_VARIABLE)
         return cls(rundir, Path(folder)) if rundir is not None and folder else None
+
+    def is_of_smaller_run(self, saved_by: Any) -> bool:
+        """Return whether state is that of the smaller run from which this job began: its end and its `stop` are not
+        those of this job. `saved_by`: the job that saved it; None in checkpoints of earlier versions."""
+        return self._context.submission.warm_start and saved_by != self.job
 
     def listen(self) -> None:
         """From now on until `close` SIGTERM is a request to stop between two steps. Outside of the main thread, where

@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import Callback
 from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
 from everspot_train.frameworks.random_states import read_random_states, restore_random_states
 from everspot_train.trainer.errors import RunStopped
+from everspot_train.trainer.warm_start import ScheduleAdvance
 
 _FOLDER = "everspot"
 _MOST_OWN = 2
@@ -95,6 +96,9 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._rank = 0
         self._epoch_states: list[dict[str, Any]] = []
         self._restored: dict[str, Any] | None = None
+        self._is_of_smaller_run = False
+        self._counts_on = True  # whether schedules go on where those of the smaller run ended
+        self._schedules = ScheduleAdvance({})
         self._trainer: Trainer | None = None
         self._total_steps: int | None = None
         self._epoch_began_at: int | None = None
@@ -109,25 +113,43 @@ class LightningCallback(Callback):  # type: ignore[misc]
         stop = self._attempt.stop.state_dict()
         return {
             "ranks": self._attempt.gather(rank_states), "finished": self.finished, "stop": stop,
-            "steps_per_epoch": self._steps_per_epoch,
+            "steps_per_epoch": self._steps_per_epoch, "job": self._attempt.job,
         }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take what `state_dict` has returned, until training begins."""
-        self._restored, self.finished = state_dict, bool(state_dict["finished"])
+        self._restored = state_dict
+        self._is_of_smaller_run = self._attempt.is_of_smaller_run(state_dict.get("job"))
+        if self._is_of_smaller_run:
+            return
+        self.finished = bool(state_dict["finished"])
         self._attempt.stop.load_state_dict(state_dict.get("stop"))
         self._steps_per_epoch = state_dict.get("steps_per_epoch")
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Let a run that is larger than the one before by its data begin with the first epoch. Lightning restores the
+        loops behind this hook."""
+        saved_by = checkpoint["callbacks"].get(self.state_key, {}).get("job")
+        epoch = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]
+        if self._attempt.is_of_smaller_run(saved_by) and 0 <= (trainer.max_epochs or 0) <= epoch["completed"]:
+            epoch.update(dict.fromkeys(epoch, 0))
+            self._counts_on = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the random numbers with which the first epoch's loader is made."""
         self._rank, self._trainer = trainer.global_rank, trainer
         self._epoch_states = [read_random_states()]
+        if self._is_of_smaller_run:  # Lightning restores optimizers and schedules behind this hook
+            self._schedules = ScheduleAdvance(_named_schedules(trainer))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Go to the position in the data, and report where training begins."""
         self._attempt.listen()  # Lightning's own handler would leave the loop without a checkpoint
         if self._restored is not None:
             self._restore(trainer)
+        states = {name: schedule.state_dict() for name, schedule in _named_schedules(trainer).items()}
+        for sentence in self._schedules.advance(states if self._counts_on else {}):
+            _log.warning("warm start: skipped: %s", sentence)
         if self.finished:
             trainer.should_stop = True
             trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
@@ -260,6 +282,10 @@ class LightningCallback(Callback):  # type: ignore[misc]
             own = sorted(self._folder.glob("step=*.ckpt"), key=lambda path: path.stat().st_mtime)
             for path in own[:-_MOST_OWN]:
                 path.unlink(missing_ok=True)
+
+
+def _named_schedules(trainer: Trainer) -> dict[str, Any]:
+    return {f"schedule {index}": config.scheduler for index, config in enumerate(trainer.lr_scheduler_configs)}
 
 
 def _restores_itself(combined_loader: Any) -> bool:

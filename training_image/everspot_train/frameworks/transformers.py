@@ -20,6 +20,7 @@ from transformers.trainer_utils import TrainOutput, get_last_checkpoint
 from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
 from everspot_train.rundir import read_regular
 from everspot_train.trainer.errors import RunStopped
+from everspot_train.trainer.warm_start import ScheduleAdvance
 
 _MOST_BYTES = 1 << 20
 _FINISHED = "everspot-finished.json"
@@ -33,9 +34,11 @@ class _Finished(Document):
 
     Attributes:
         checkpoint: the name of the checkpoint with the weights that the call left in the model.
+        job: the job that made the call.
     """
 
     checkpoint: str
+    job: str | None = None
     step: int
     train_loss: float
     metrics: dict[str, float]
@@ -83,7 +86,9 @@ def train(
     attempt.listen()
     try:
         finished = _read_finished(folder)
-        if finished is not None:
+        if finished is not None and attempt.is_of_smaller_run(finished.job):
+            callback.begin_larger_run(finished.step, trainer.lr_scheduler)
+        elif finished is not None:
             attempt.stop.report(finished.early_stop)
             return _load_finished(trainer, callback, folder / finished.checkpoint, finished)
         newest = get_last_checkpoint(str(folder)) if folder.is_dir() else None
@@ -96,7 +101,7 @@ def train(
         if callback.stopped:
             raise RunStopped(trainer.state.global_step)
         if trainer.is_world_process_zero():
-            _write_finished(folder, trainer, output, attempt.stop.early_stop)
+            _write_finished(folder, trainer, output, attempt)
             attempt.note_saved(output.global_step, folder / _FINISHED)  # the Trainer may have removed its last one
         return output
     finally:
@@ -120,6 +125,18 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self._training = False
         self.stopped = False
         self.skip = False
+        self._smaller_run_steps = 0
+        self._schedules = ScheduleAdvance({})
+
+    def begin_larger_run(self, steps: int, schedule: Any) -> None:
+        """Prepare for the checkpoint of a smaller run. Its evaluations do not count, and a schedule is that of the
+        larger run.
+
+        Args:
+            steps: of the smaller run.
+            schedule: the user's own; None: the Trainer makes one, which does not depend on what is loaded.
+        """
+        self._smaller_run_steps, self._schedules = steps, ScheduleAdvance({"schedule": schedule})
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any
@@ -129,7 +146,11 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
             raise _AlreadyFinished
         self._training, self._saved_step = True, state.global_step
         for logs in state.log_history:  # of the attempts before, as far as the checkpoint
-            self._attempt.evaluate(logs["step"], logs)
+            if logs["step"] > self._smaller_run_steps:
+                self._attempt.evaluate(logs["step"], logs)
+        if state.global_step == self._smaller_run_steps:
+            for sentence in self._schedules.advance({"schedule": context["lr_scheduler"].state_dict()}):
+                _log.warning("warm start: skipped: %s", sentence)
         # The path is that of the machine on which the checkpoint was saved, and the Trainer drops what is not there.
         best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
         if state.best_global_step and best.is_dir():
@@ -238,7 +259,7 @@ def _load_finished(
     return TrainOutput(finished.step, finished.train_loss, finished.metrics)
 
 
-def _write_finished(folder: Path, trainer: Trainer, output: TrainOutput, early_stop: EarlyStop | None) -> None:
+def _write_finished(folder: Path, trainer: Trainer, output: TrainOutput, attempt: FrameworkAttempt) -> None:
     """Note the result, for attempts that are interrupted in the code behind the call."""
     state, arguments = trainer.state, trainer.args
     best = state.best_model_checkpoint if arguments.load_best_model_at_end else None
@@ -248,7 +269,7 @@ def _write_finished(folder: Path, trainer: Trainer, output: TrainOutput, early_s
     metrics = {name: float(value) for name, value in output.metrics.items() if isinstance(value, int | float)}
     finished = _Finished(
         checkpoint=checkpoint, step=output.global_step, train_loss=output.training_loss, metrics=metrics,
-        early_stop=early_stop,
+        early_stop=attempt.stop.early_stop, job=attempt.job,
     )  # fmt: skip
     temporary = folder / f"{_FINISHED}.tmp"
     temporary.write_bytes(finished.to_json())

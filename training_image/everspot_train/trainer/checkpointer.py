@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from everspot_core.jobs.checkpoint import AFTER_LOOP, Checkpoint
+from everspot_core.jobs.checkpoint import AFTER_LOOP, SAVED_BY, Checkpoint
 from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.job import Precision
 from everspot_core.jobs.records import EventKind
@@ -78,7 +78,8 @@ class Checkpointer:
         *,
         overlap: bool,
     ) -> None:
-        self._context, self._link, self._ranks, self._state, self._info = context, link, ranks, state, info
+        self._context, self._link, self._ranks, self._state = context, link, ranks, state
+        self._info = info | {SAVED_BY: context.submission.home_id}
         self._check_losses_finite = check_losses_finite
         self._clock = SystemClock.from_environment()
         self._memory = SharedMemory(memory_folders(context), memory_file(ranks.rank), ranks.device)
@@ -146,8 +147,7 @@ class Checkpointer:
             return None
         self._on_rank_0(lambda link: link.begin_loading())
         directory, streams = restore_directory(self._context), restored_streams(self._context)
-        # Under epoch 0 lies the checkpoint of another job, from which this one began.
-        fitting = self._context.submission.warm_start and self._restored_epoch() == 0
+        fitting = self._context.submission.warm_start and bool(self._on_rank_0(lambda link: self._is_of_smaller_run()))
         step, took_part = self._state.load(directory, self._ranks.rank, streams, fitting=fitting)
         if not took_part:
             log.warning("rank %d took no part in the checkpoint: its random numbers start afresh", self._ranks.rank)
@@ -156,9 +156,12 @@ class Checkpointer:
             self._link.drop_restored()
         return step
 
-    def _restored_epoch(self) -> int:
-        """Return the epoch under which the restored checkpoint was published."""
-        return self._on_rank_0(lambda link: self._restored.epoch if self._restored is not None else 0)
+    def _is_of_smaller_run(self) -> bool:
+        """Return whether another job saved the restored checkpoint. Epoch 0 alone does not tell: a job that has moved
+        to another cluster finds its own checkpoint there under epoch 0."""
+        if self._restored is None or self._restored.epoch:
+            return False
+        return self._restored.info.get(SAVED_BY) != self._info[SAVED_BY]
 
     def begin(self, step: int, total_steps: int, metrics: dict[str, float], timing: LoopTiming) -> None:
         """Report that training begins, or goes on, at `step`. `metrics`: the metrics of earlier attempts; `timing`: of
@@ -365,7 +368,7 @@ class Checkpointer:
         if checkpoint is None:
             return 0
         for name, now in sorted(self._info.items()):
-            if checkpoint.info.get(name, now) != now:
+            if name != SAVED_BY and checkpoint.info.get(name, now) != now:
                 log.warning(
                     "%s was %s and is %s now: the resumed numbers may differ from an uninterrupted run's last bits",
                     name,

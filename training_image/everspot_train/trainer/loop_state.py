@@ -84,6 +84,14 @@ class LoopState:
             "epoch_steps": self._epoch_steps,
         }
 
+    def load_smaller_run(self, state: dict[str, Any]) -> None:
+        """Take the metrics of a smaller run, and count its skipped steps. Its end, its number of steps and the
+        evaluations of its `stop` are not those of this run."""
+        self.metrics = dict(state["metrics"])
+        if self._stepper is not None:
+            self._stepper.finite_checks.last_loss = float(state["last_loss"])
+            self._stepper.skipped_steps = state.get("skipped_steps", 0)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
         self.metrics, self.finished = dict(state["metrics"]), bool(state["finished"])

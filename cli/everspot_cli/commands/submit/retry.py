@@ -103,7 +103,14 @@ def _again(session: Session, old: JobSubmission, overrides: Overrides, from_scra
             "submitted_by": user(),
             "forced": False,
             "retry_of": None if from_scratch else old.job_id,
+            "warm_start": old.warm_start and not from_scratch and not _has_own_checkpoint(session, old.job_id),
             "start_at": None,  # the start time of the first submission is over
             "series": None,  # its series goes on by itself
         }
     )
+
+
+def _has_own_checkpoint(session: Session, job: str) -> bool:
+    """Return whether a job has published a checkpoint. Those of the job from which it began lie under epoch 0."""
+    head = session.store.heads.get(job)
+    return head is not None and any(checkpoint.epoch > 0 for checkpoint in head.value.checkpoints)

@@ -37,7 +37,7 @@ def claim_stage(session: Session, submission: JobSubmission) -> JobSubmission:
         claim = store.stages.get(key)
         jobs = claim.value.jobs if claim is not None else []
         records = {job: read_record(session, job) for job in jobs}
-        computed = next((job for job in jobs if _is_reusable(session, records[job], generation)), None)
+        computed = next((job for job in jobs if _is_reusable(session, records[job], producers, generation)), None)
         if computed is not None:
             return submission.model_copy(update={"stage_key": key, "same_stage": [computed]})
         is_new = claim is not None and session.clock.to_real(now - claim.value.changed_at) < _UNBORN
@@ -90,10 +90,15 @@ def _may_succeed(session: Session, job_id: str, record: JobRecord | None, *, is_
     return is_new or session.store.jobs.get(job_id) is not None
 
 
-def _is_reusable(session: Session, record: JobRecord | None, generation: str) -> bool:
-    """Return whether a job has succeeded on an instance of this generation, and all of its outputs are there."""
+def _is_reusable(session: Session, record: JobRecord | None, producers: Mapping[str, str], generation: str) -> bool:
+    """Return whether a job has succeeded on an instance of this generation, has read the outputs of these producers,
+    and all of its own outputs are there."""
     if record is None or record.state is not JobState.SUCCEEDED:
         return False
     if not session.store.ran_on_generation(record, generation):
         return False
-    return session.store.outputs(record.reused_from or record.job_id).is_complete()
+    computed_by = record.reused_from or record.job_id
+    # Its key names the producers that were expected at its submission.
+    if producers and session.store.input_producers(computed_by) != producers:
+        return False
+    return session.store.outputs(computed_by).is_complete()

@@ -30,6 +30,9 @@ class Chains:
         self._ended: dict[str, JobState | None] = {}
         self._producers: dict[str, str] = {}
         self._reusable: dict[str, bool] = {}
+        self._later_runs: dict[str, list[str]] = {}
+        self._input_producers: dict[str, dict[str, str] | None] = {}
+        self._other_inputs: set[tuple[str, str]] = set()
         self._reads_outputs_from = timedelta(0)
 
     def look(self, observation: Observation) -> None:
@@ -39,13 +42,15 @@ class Chains:
             StoreError: if the archive could not be asked.
         """
         self._waiting = _waiting(observation)
-        other_jobs = {job for submission in self._waiting.values() for job in _names(submission)}
+        self._note_later_runs(observation)
+        other_jobs = {job for submission in self._waiting.values() for job in self._names(submission)}
         self._ended = {job: state for job, state in self._ended.items() if job in other_jobs}
         self._producers = {job: producer for job, producer in self._producers.items() if job in other_jobs}
         self._ask_archive({job for job in other_jobs if _state(job, observation) is None} - set(self._ended))
-        same_stages = {job for submission in self._waiting.values() for job in submission.same_stage}
+        same_stages = {job for submission in self._waiting.values() for job in self._same_stage(submission)}
         self._look_at_generations(same_stages, observation)
         self._look_at_outputs(observation)
+        self._look_at_inputs(observation)
 
     def predecessor_states(self, observation: Observation) -> Mapping[str, Standing]:
         """Return, for each waiting job, the jobs that it comes after with their states. Jobs that come after none are
@@ -57,25 +62,53 @@ class Chains:
         }
 
     def stage_runs(self, observation: Observation) -> Mapping[str, tuple[StageRun, ...]]:
-        """Return, for each waiting job, the earlier jobs of the same cached stage. Jobs without any are left out."""
+        """Return, for each waiting job, the other jobs of the same cached stage: those that it may await, and later
+        ones that have succeeded meanwhile. Jobs without any are left out."""
         return {
-            name: tuple(self._stage_run(other, observation) for other in job.same_stage)
+            name: tuple(self._stage_run(other, name, observation) for other in same_stage)
             for name, job in self._waiting.items()
-            if job.same_stage
+            if (same_stage := self._same_stage(job))
         }
 
-    def _stage_run(self, job: str, observation: Observation) -> StageRun:
-        document, record = observation.jobs.get(job), observation.records.get(job)
-        reused_from = record.value.reused_from if record is not None else None
-        state = self._find_state(job, observation)
-        if state is JobState.SUCCEEDED and not self._reusable.get(job, False):
+    def _same_stage(self, submission: JobSubmission) -> list[str]:
+        later_runs = self._later_runs.get(submission.stage_key or "", [])
+        return [
+            *submission.same_stage,
+            *(j for j in later_runs if j not in (submission.job_id, *submission.same_stage)),
+        ]
+
+    def _names(self, submission: JobSubmission) -> list[str]:
+        return [*(earlier.job_id for earlier in submission.after), *self._same_stage(submission)]
+
+    def _note_later_runs(self, observation: Observation) -> None:
+        """Remember the succeeded jobs of each waiting stage. A job that was held, as by its window, may find one that
+        was submitted after it."""
+        keys = {job.stage_key for job in self._waiting.values() if job.stage_key is not None}
+        self._later_runs = {key: jobs for key, jobs in self._later_runs.items() if key in keys}
+        for name, job in observation.jobs.items() if keys else ():
+            key = job.value.stage_key
+            if key in keys and job.value.visit is None and _state(name, observation) is JobState.SUCCEEDED:
+                runs = self._later_runs.setdefault(key, [])
+                if name not in runs:
+                    runs.append(name)
+
+    def _stage_run(self, job: str, waiting: str, observation: Observation) -> StageRun:
+        document, state = observation.jobs.get(job), self._find_state(job, observation)
+        is_reusable = self._reusable.get(job, False) and (waiting, job) not in self._other_inputs
+        if state is JobState.SUCCEEDED and not is_reusable:
             state = JobState.FAILED  # as for the jobs that wait for it
         return StageRun(
             job_id=job,
             state=state,
-            producer=reused_from or self._producers.get(job, job),
+            producer=self._find_producer(job, observation),
             may_begin=document is not None and self._may_begin(document.value),
         )
+
+    def _find_producer(self, job: str, observation: Observation) -> str:
+        """Return the job that computed the outputs of a job which a waiting job names."""
+        record = observation.records.get(job)
+        reused_from = record.value.reused_from if record is not None else self._producers.get(job)
+        return reused_from or job
 
     def _may_begin(self, submission: JobSubmission) -> bool:
         now = self._store.clock.now()
@@ -116,15 +149,35 @@ class Chains:
     def _look_at_outputs(self, observation: Observation) -> None:
         """Find out whether the outputs that waiting jobs are about to get still exist. If not, these jobs run
         themselves. Where the data bucket does not answer, or refuses the scheduler, all outputs count as present."""
-        now = self._store.clock.now()
-        for job in self._waiting.values():
-            earlier_states = [self._find_state(earlier.job_id, observation) for earlier in job.after]
-            if is_early(job, now) or any(state is not JobState.SUCCEEDED for state in earlier_states):
-                continue
-            runs = [self._stage_run(other, observation) for other in job.same_stage]
-            for run in runs:
+        for job in self._due_jobs(observation):
+            for run in [self._stage_run(other, job.job_id, observation) for other in self._same_stage(job)]:
                 if run.state is JobState.SUCCEEDED:
                     self._reusable[run.job_id] = self._has_outputs(run)
+
+    def _look_at_inputs(self, observation: Observation) -> None:
+        """Find out which succeeded jobs have read other outputs than the waiting jobs would. A key names the jobs that
+        were expected at the submission to compute them: others may have done so, if those were held."""
+        self._other_inputs, before = set(), self._input_producers
+        self._input_producers = {}
+        for job in self._due_jobs(observation):
+            producers = {earlier.name: self._find_producer(earlier.job_id, observation) for earlier in job.after}
+            for run in [self._stage_run(other, job.job_id, observation) for other in self._same_stage(job)]:
+                if producers and run.state is JobState.SUCCEEDED:
+                    if run.producer not in before:
+                        before[run.producer] = self._store.input_producers(run.producer)
+                    self._input_producers[run.producer] = before[run.producer]
+                    if before[run.producer] != producers:
+                        self._other_inputs.add((job.job_id, run.job_id))
+
+    def _due_jobs(self, observation: Observation) -> list[JobSubmission]:
+        """Return the waiting jobs whose start has come, and whose earlier jobs have succeeded."""
+        now = self._store.clock.now()
+        return [
+            job
+            for job in self._waiting.values()
+            if not is_early(job, now)
+            and all(self._find_state(earlier.job_id, observation) is JobState.SUCCEEDED for earlier in job.after)
+        ]
 
     def _has_outputs(self, run: StageRun) -> bool:
         if self._store.clock.monotonic() < self._reads_outputs_from:
@@ -146,17 +199,13 @@ class Chains:
 
 
 def _waiting(observation: Observation) -> dict[str, JobSubmission]:
-    """Return the waiting jobs that name other jobs."""
+    """Return the waiting jobs that name other jobs, or have a cached stage."""
     return {
         name: job.value
         for name, job in observation.jobs.items()
-        if (job.value.after or job.value.same_stage)
+        if (job.value.after or job.value.same_stage or (job.value.stage_key and job.value.visit is None))
         and (name not in observation.records or observation.records[name].value.state is JobState.PENDING)
     }
-
-
-def _names(submission: JobSubmission) -> list[str]:
-    return [*(earlier.job_id for earlier in submission.after), *submission.same_stage]
 
 
 def _state(job: str, observation: Observation) -> JobState | None:

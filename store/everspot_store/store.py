@@ -262,6 +262,14 @@ class Store(ClusterDocuments):
         record = self.record(job_id)
         return record.reused_from or job_id if record is not None else job_id
 
+    def input_producers(self, job_id: str) -> dict[str, str] | None:
+        """Return, by name, the jobs that computed the outputs which an ended job has read; None if it was never
+        submitted."""
+        dossier = self.dossier(job_id, brief=True)
+        if dossier is None:
+            return None
+        return {earlier.name: self.producer(earlier.job_id) for earlier in dossier.submission.after}
+
     def ran_on_generation(self, record: JobRecord | None, generation: str) -> bool:
         """Return whether a job ended on an instance of this generation, as far as is known. If it was not run itself,
         that is said of the job that computed its outputs."""

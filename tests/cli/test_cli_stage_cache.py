@@ -308,3 +308,41 @@ def test_outputs_count_as_present_where_the_scheduler_cannot_read_the_data_bucke
     for _ in range(2):
         stages.tick()
     assert (stages.state(second), stages.world.record(second).reused_from) == ("SUCCEEDED", first)
+
+
+def test_a_stage_that_was_held_gets_the_outputs_of_a_later_job_that_was_not(stages: Stages) -> None:
+    first, second = stages.submit(window="02:00-04:00"), stages.submit()
+    stages.begin(second, 100)
+    stages.finish(second, 200)
+    for _ in range(2):
+        stages.tick()
+    assert (stages.state(first), stages.world.record(first).reused_from) == ("SUCCEEDED", second)
+
+
+@pytest.mark.parametrize("submitted", ["before", "after"])
+def test_features_of_one_table_are_not_taken_for_those_of_another(stages: Stages, submitted: str) -> None:
+    """Two jobs compute the same stage at the same time, because the second one is urgent. The key of the features
+    behind the second one names the first, whose outputs were expected."""
+    world = stages.world
+    first, urgent = stages.submit(), stages.submit(priority="critical")
+    features = stages.submit("features")
+    if submitted == "before":
+        again, features_again = stages.submit(), stages.submit("features")
+    stages.begin(first, 100)
+    stages.begin(urgent, 110, "i-spot1")
+    stages.finish(first, 200, "a random split")
+    if submitted == "before":
+        stages.tick()
+        assert world.record(again).reused_from == first
+    stages.finish(urgent, 300, "another random split")
+    stages.begin(features, 400)
+    stages.finish(features, 500)
+    if submitted == "after":
+        again, features_again = stages.submit(), stages.submit("features")
+        assert stages.same_stage(features_again) == []
+    for _ in range(3):
+        stages.tick()
+    assert world.record(again).reused_from == first
+    assert stages.state(features_again) in ("PENDING", "ASSIGNED"), "it waits for an instance, or has one"
+    waiting = world.store.notes.waiting.read().jobs
+    assert features_again not in waiting or waiting[features_again].why != "same-stage"

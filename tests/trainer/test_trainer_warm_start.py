@@ -150,14 +150,14 @@ SCHEDULES = {
 def test_a_schedule_goes_on_as_that_of_the_larger_run(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def rates(state: TrainState, count: int) -> list[float]:
+    def make_steps(state: TrainState, count: int) -> list[float]:
         optimizer, schedule = state.shared["optimizer"], state.shared["scheduler"]
-        made = []
+        rates = []
         for _ in range(count):
             optimizer.step()  # type: ignore[attr-defined]
-            made.append(schedule.get_last_lr()[0])  # type: ignore[attr-defined]
+            rates.append(schedule.get_last_lr()[0])  # type: ignore[attr-defined]
             schedule.step()  # type: ignore[attr-defined]
-        return made
+        return rates
 
     def scheduled(steps: int) -> TrainState:
         state = pieces(3, 10)
@@ -165,10 +165,10 @@ def test_a_schedule_goes_on_as_that_of_the_larger_run(
         return state
 
     small, large = scheduled(10), scheduled(30)
-    rates(small, 10)
+    make_steps(small, 10)
     save(small, tmp_path, 7)
     assert load(large, tmp_path, caplog) == []
-    assert rates(large, 19) == pytest.approx(rates(scheduled(30), 29)[10:])
+    assert make_steps(large, 19) == pytest.approx(make_steps(scheduled(30), 29)[10:])
     assert large.shared["optimizer"].state_dict()["state"][0]["step"] == 11 + 19
 
 

@@ -14,6 +14,9 @@ from everspot_cli.errors import CliError
 from everspot_cli.job_lookup import read_record
 from everspot_cli.session import Session
 
+STORE_DELETION = "everspot cluster down deletes the buckets"
+"""The note of a drain after which the cluster's buckets are deleted. No job is accepted during it."""
+
 
 @dataclass(frozen=True)
 class Requested:

@@ -38,25 +38,44 @@ def choose(store: str | None, cluster: str | None, stack: str | None) -> Target:
     Raises:
         CliError: if more than one option is given, or nothing names a cluster.
     """
+    _refuse_several(store, cluster, stack)
+    if stack:
+        return Target(_stack_output(stack), f"stack {stack}")
+    return choose_without_stack(store, cluster) or Target(_stack_output(None), "this folder's Pulumi stack")
+
+
+def choose_without_stack(store: str | None, cluster: str | None) -> Target | None:
+    """Return the cluster of the options, else of the environment, else the current one. None if nothing names one, so
+    that this folder's Pulumi stack would be asked.
+
+    Raises:
+        CliError: if both options are given, or a cluster is named that the user's file does not have.
+    """
+    return choose_by_option(store, cluster) or _choose_by_environment()
+
+
+def choose_by_option(store: str | None, cluster: str | None) -> Target | None:
+    """Return the cluster of the option `--store` or `--cluster`, or None. Raises as `choose_without_stack`."""
+    _refuse_several(store, cluster, None)
+    if store:
+        return Target(as_url(store), "--store")
+    return find_cluster(cluster, "--cluster") if cluster else None
+
+
+def _refuse_several(store: str | None, cluster: str | None, stack: str | None) -> None:
     options = [name for name, value in (("--store", store), ("--cluster", cluster), ("--stack", stack)) if value]
     if len(options) > 1:
         raise CliError(f"{' and '.join(options)} each name a cluster: give one of them", Exit.USAGE)
-    if store:
-        return Target(as_url(store), "--store")
-    if cluster:
-        return find_cluster(cluster, "--cluster")
-    if stack:
-        return Target(_stack_output(stack), f"stack {stack}")
+
+
+def _choose_by_environment() -> Target | None:
+    """Return the cluster of the environment, else the current one, or None."""
     if os.environ.get(STORE):
         return Target(as_url(os.environ[STORE]), STORE)
     if os.environ.get(CLUSTER):
         return find_cluster(os.environ[CLUSTER], CLUSTER)
     current = userconfig.load().current
-    return (
-        find_cluster(current, "everspot cluster use")
-        if current
-        else Target(_stack_output(None), "this folder's Pulumi stack")
-    )
+    return find_cluster(current, "everspot cluster use") if current else None
 
 
 def as_url(location: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from everspot_cli import userconfig
 from everspot_cli.commands import down
 from everspot_clouds.base import CloudError, RemainingResource, Trouble
 from everspot_core.jobs.records import Reason
@@ -316,6 +317,65 @@ def test_another_clusters_stack_is_not_taken_down(ground: Ground, tmp_path: Path
     assert answer.code == 2
     assert f"--store chooses {ground.world.url}, and this folder's Pulumi stack declares" in answer.err
     assert ground.destroyed == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "arguments", "source"),
+    [
+        ({"EVERSPOT_CLUSTER": "dev"}, (), (), "EVERSPOT_CLUSTER"),
+        ({"EVERSPOT_STORE": "STORE"}, (), (), "EVERSPOT_STORE"),
+        ({}, (), (), "everspot cluster use"),
+        ({}, ("--cluster", "dev"), ("--stack", "prod"), "--cluster"),
+        ({}, ("--store", "STORE"), ("--stack", "prod"), "--store"),
+    ],
+)
+def test_the_stack_of_another_cluster_than_the_chosen_one_is_not_taken_down(
+    ground: Ground, tmp_path: Path, environment: dict[str, str], options: tuple[str, ...],
+    arguments: tuple[str, ...], source: str,
+) -> None:  # fmt: skip
+    """Given a cluster that is chosen in any way, when the folder's stack declares another, then nothing is changed.
+    A stack that is named alone is destroyed whatever the environment chooses."""
+    store = ground.world.url
+    userconfig.save(userconfig.UserConfig().with_cluster(userconfig.KnownCluster("dev", store)))
+    ground.outputs["controlUrl"] = (tmp_path / "other").as_uri()
+    ground.pulumi()
+    path = {"PATH": f"{ground.folder}{os.pathsep}{os.environ['PATH']}"}
+    variables = path | {name: value.replace("STORE", store) for name, value in environment.items()}
+    chosen = [option.replace("STORE", store) if option == "STORE" else option for option in options]
+
+    answer = everspot(*chosen, "down", "--yes", *arguments, env=variables)
+
+    assert (answer.code, ground.destroyed) == (2, []), answer.err
+    assert f"{source} chooses {store}, and" in answer.err
+    untouched(ground)
+    assert everspot("down", "--yes", "--stack", "prod", env=variables).code == 0
+    assert ground.destroyed == [f"{DESTROY} --stack prod force"]
+
+
+def test_jobs_that_come_during_the_drain_are_not_deleted_with_the_buckets(
+    ground: Ground, spec_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given buckets that go with the stack, when a job comes after the confirmation, then the stack stays, and later
+    submissions are refused."""
+    ground.state = [{"id": urlsplit(ground.world.url).path, "type": "cloud:storage/bucket:Bucket"}]
+    ground.pulumi()
+    settle = down.settle
+
+    def settle_while_a_job_comes(session: Any) -> Any:
+        ground.world.submit("late")
+        return settle(session)
+
+    monkeypatch.setattr(down, "settle", settle_while_a_job_comes)
+    answer = ground.run("--yes")
+
+    assert (answer.code, ground.destroyed) == (1, []), answer.err
+    assert "1 unfinished job came meanwhile and would be lost: late. The stack was not destroyed" in answer.err
+    file = spec_file("name: next\nrecipe: image-classification\nresources: {vcpus: 2, memory_gib: 4}\n")
+    refused = ground.world.run("submit", str(file), "--wait-for-capacity")
+    assert (refused.code, "is deleting the cluster test with all jobs" in refused.err) == (1, True), refused.err
+    assert list(ground.world.store.jobs.scan()) == ["late"]
+    ground.world.run("drain", "--undo")
+    assert ground.world.run("submit", str(file), "--wait-for-capacity").code == 0
 
 
 def test_where_an_earlier_destroy_has_begun_it_goes_on(ground: Ground, tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from everspot_cli.commands.control import list_owned_jobs
 from everspot_cli.commands.options import Json, current_session, parse_duration_option
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.local_cloud_hints import with_local_cloud
-from everspot_cli.requests import build_request
+from everspot_cli.requests import STORE_DELETION, build_request
 from everspot_cli.session import Session
 from everspot_cli.stacks import Stack
-from everspot_cli.target import Target
+from everspot_cli.target import Target, choose_by_option, choose_without_stack
 
 POLL = timedelta(seconds=2)
 """How often the store is asked whether jobs run, and the cloud what is left."""
@@ -75,8 +75,9 @@ def down(
     manifest = _manifest(session, declared)
     site, before = _look(manifest)
     cloud_view = _CloudView(session, manifest, site, list_ids(declared.state))
-    _confirm(session, declared, before, yes, force, cloud_view.orphans())
-    drained = _drain(session, limit, force) if declared.outputs["controlUrl"] else None
+    confirmed = _confirm(session, declared, before, yes, force, cloud_view.orphans())
+    note = STORE_DELETION if declared.deletes() else "everspot cluster down"
+    drained = _drain(session, limit, force, note) if declared.outputs["controlUrl"] else None
     ended = _release(session, site, before)
     _still_drained(session, drained, force)
     removed = _remove_orphans(cloud_view)
@@ -85,6 +86,8 @@ def down(
         declared.clear_pending()  # pending operations of resources that are gone would block the destroy
     if drained is not None:  # else there is no store
         _settle(session)
+    if drained is not None and declared.deletes() and not force:
+        _refuse_late_jobs(session, confirmed)
     session.errors.print(f"Destroying {declared.label}.")
     declared.destroy(lambda line: session.errors.print(line, style="dim", soft_wrap=True))
     if declared.pending:
@@ -106,28 +109,31 @@ def down(
 
 
 def _stack(session: Session, name: str | None) -> Stack:
-    """Return the stack to destroy. If the cluster was chosen in another way too, both must be the same cluster."""
+    """Return the stack to destroy.
+
+    Raises:
+        CliError: if the cluster that other commands of this shell talk to is another one. A stack that is named by
+            `--stack` is only compared with the other options.
+    """
     if name and session.stack and name != session.stack:
         raise CliError(f"two stacks are named: {session.stack} and {name}", Exit.USAGE)
     name = name or session.stack
+    choose_cluster = choose_by_option if name else choose_without_stack
+    chosen = choose_cluster(session.store_option, session.cluster_option)
     declared = Stack.read(name)
     url = str(declared.outputs["controlUrl"])
-    if name is None and (session.store_option or session.cluster_option):
-        chosen = session.target
-        if chosen.url.partition("?")[0] != url.partition("?")[0]:
-            raise CliError(
-                f"{chosen.source} chooses {chosen.url}, and {declared.label} declares {url}",
-                Exit.USAGE,
-                hint="name the stack to destroy: --stack NAME",
-            )
-    session.target = Target(
-        url, declared.label, session.target.profile if name is None and _is_cluster_chosen(session) else None
-    )
+    if chosen is not None and _without_query(chosen.url) != _without_query(url):
+        raise CliError(
+            f"{chosen.source} chooses {chosen.url}, and {declared.label} declares {url}",
+            Exit.USAGE,
+            hint=f"leave {chosen.source} out" if name else "name the stack to destroy: --stack NAME",
+        )
+    session.target = Target(url, declared.label, chosen.profile if chosen is not None else None)
     return declared
 
 
-def _is_cluster_chosen(session: Session) -> bool:
-    return bool(session.store_option or session.cluster_option)
+def _without_query(url: str) -> str:
+    return url.partition("?")[0].rstrip("/")
 
 
 def _manifest(session: Session, declared: Stack) -> Manifest:
@@ -197,8 +203,11 @@ def _confirm(
     yes: bool,
     force: bool,
     orphans: Sequence[Orphan],
-) -> None:
-    """Print what will be deleted, and ask. Losing jobs needs --force where nobody can be asked."""
+) -> list[str]:
+    """Print what will be deleted, and ask. Losing jobs needs --force where nobody can be asked.
+
+    Returns the unfinished jobs that may be deleted.
+    """
     running = [item for item in before if item.kind == "instance" and not item.ending]
     words = (
         f"{declared.outputs['cluster']} ({declared.label}) has {counted(len(running), 'instance')}. "
@@ -225,12 +234,24 @@ def _confirm(
     if yes:
         if buckets or orphans:
             _report(session, words)
-        return
+        return jobs
     if session.json or not sys.stdin.isatty():
         raise CliError(f"{words} Nobody can be asked here whether to go on", Exit.USAGE, hint="give --yes")
     session.errors.print(words)
     if not typer.confirm("Go on?", err=True):
         raise CliError("nothing was changed")
+    return jobs
+
+
+def _refuse_late_jobs(session: Session, confirmed: Collection[str]) -> None:
+    """Refuse to delete jobs that were submitted after the user agreed to lose the `confirmed` ones."""
+    late = [job for job in _list_unfinished_jobs(session) if job not in confirmed]
+    if late:
+        raise CliError(
+            f"{counted(len(late), 'unfinished job')} came meanwhile and would be lost: {first_few(late, _SHOWN)}. "
+            "The stack was not destroyed",
+            hint="`everspot cluster drain --undo` lets them run; --force deletes them",
+        )
 
 
 def _list_unfinished_jobs(session: Session) -> list[str]:
@@ -242,13 +263,13 @@ def _list_unfinished_jobs(session: Session) -> list[str]:
         return []
 
 
-def _drain(session: Session, limit: timedelta, force: bool) -> list[str] | None:
-    """Have every job checkpoint, and wait until none has an instance.
+def _drain(session: Session, limit: timedelta, force: bool, note: str) -> list[str] | None:
+    """Have every job checkpoint, and wait until none has an instance. `note`: of the drain.
 
     Returns the jobs that had an instance, or None if the store no longer exists.
     """
     try:
-        session.store.request_drain(build_request(session, "everspot cluster down"))
+        session.store.request_drain(build_request(session, note))
         had = list_owned_jobs(session)
         with session.progress(f"{counted(len(had), 'job')} checkpointing", shown=bool(had)):
             still = _until(session, limit, lambda: list_owned_jobs(session))

@@ -23,7 +23,7 @@ from everspot_cli.dependencies import resolve_dependencies, set_start
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.job_inputs import attach_inputs
 from everspot_cli.rehearsal.history import was_rehearsed
-from everspot_cli.requests import user
+from everspot_cli.requests import STORE_DELETION, user
 from everspot_cli.session import Session
 from everspot_cli.specs import Overrides, read_spec
 from everspot_cli.stage_cache import claim_stage, describe_reuse
@@ -212,8 +212,18 @@ def send(session: Session, submission: JobSubmission) -> JobSubmission:
 
 def create_job(session: Session, submission: JobSubmission, create: Callable[[], JobSubmission]) -> JobSubmission:
     """Create the job. If the store's answer is lost, the job may exist all the same: it is looked for, and the error
-    says what is known, with the job's id."""
+    says what is known, with the job's id.
+
+    Raises:
+        CliError: if the cluster is about to be deleted, or it is not known whether the job was created.
+    """
     job = submission.job_id
+    drain = session.store.drain_request()
+    if drain is not None and drain.note == STORE_DELETION:
+        raise CliError(
+            f"{drain.by} is deleting the cluster {session.manifest.cluster} with all jobs: {job} was not submitted",
+            hint="`everspot cluster drain --undo` keeps the cluster",
+        )
     try:
         return create()
     except StoreUnavailable as error:

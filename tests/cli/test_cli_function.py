@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import everspot
 import pytest
 from everspot_cli.functions import run_function
 from everspot_cli.functions.decorator import JobFunction
+from everspot_cli.functions.packing import pack_function
 from everspot_core.jobs.records import Reason
 
 from tests.cli.conftest import World
@@ -278,6 +280,88 @@ def test_a_source_that_has_changed_since_is_refused(notebook: Notebook) -> None:
     changed = "@everspot.job\ndef train():\n    return 2\n"
     linecache.cache[name] = (len(changed), None, changed.splitlines(keepends=True), name)
     with pytest.raises(everspot.CliError, match="train: its source is not known, or has changed since"):
+        train.submit()
+
+
+SEPARATORS = ("\f", "\v", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
+"""Characters at which `str.splitlines` ends a line, and Python does not."""
+
+
+@pytest.mark.parametrize("separator", SEPARATORS, ids=ascii)
+def test_a_function_goes_along_whole_whatever_stands_above_and_in_it(notebook: Notebook, separator: str) -> None:
+    """Given a separator above a function and in its text, when it is packed, then it is the same function."""
+    above = f"NOTE = 'a{separator}b'" if separator != "\f" else f"{separator}NOTE = 1"
+    train = notebook.run(
+        f"{above}\nRATE = 3\n\fdef rate(): return RATE\n\n"
+        f"@everspot.job\ndef train():\n    text = 'c{separator}d'\n    return [text, rate()]\n"
+    )
+    assert run_packed(train) == train() == [f"c{separator}d", 3]
+
+
+def run_packed(train: JobFunction[[], Any]) -> Any:
+    """The result of a function of a notebook from its packed source."""
+    with tempfile.TemporaryDirectory() as scratch:
+        module, name, folder = pack_function(train.__wrapped__, None, Path(scratch, "code"))
+        names: dict[str, Any] = {}
+        exec((folder / f"{module}.py").read_text(encoding="utf-8"), names)
+        return names[name]()
+
+
+def test_a_function_in_a_block_keeps_its_texts(notebook: Notebook) -> None:
+    train = notebook.run("""
+        import functools
+
+        if True:
+            try:
+                @everspot.job
+                @functools.lru_cache(
+            maxsize=3)
+                def train():
+                    return \'\'\'one
+                    by twenty
+            by twelve\'\'\'
+            except ImportError:
+                pass
+    """)
+    assert run_packed(train) == train()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "subject"),
+    [
+        ("return self.rate", "return 999", "Model"),
+        ("rate = 1", "rate = 7", "Model"),
+        ("x=1", "x=7", "helper"),
+        ("epochs=2", "epochs=9", "train"),
+    ],
+)
+def test_a_file_that_was_edited_while_it_runs_is_refused(
+    notebook: Notebook, tmp_path: Path, old: str, new: str, subject: str
+) -> None:
+    """Given a script that runs, when its author edits what a job uses, then the job is refused. Other edits do not
+    matter."""
+    source = textwrap.dedent("""
+        class Model:
+            rate = 1
+            def __init__(self): self.n = 1
+            def loss(self): return self.rate
+
+        def helper(x=1): return x
+
+        @everspot.job
+        def train(epochs=2):
+            return Model().loss() + helper() + epochs
+
+        UNUSED = 1
+    """)
+    script = tmp_path / "script.py"
+    script.write_text(source)
+    exec(compile(source, str(script), "exec"), notebook.names)
+    train = notebook.names["train"]
+    script.write_text(source.replace("UNUSED = 1", "UNUSED = [1, 2]"))
+    assert run_packed(train) == train() == 4
+    script.write_text(source.replace(old, new))
+    with pytest.raises(everspot.CliError, match=f"{subject}: its source is not known, or has changed"):
         train.submit()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.functions.run_function import RESULT, SCRIPT, to_plain
-from everspot_cli.functions.source import FUNCTION_MARK, JOB_MARK, describe_nested
+from everspot_cli.functions.source import FUNCTION_MARK, JOB_MARK, describe_nested, record_source
 
 if TYPE_CHECKING:  # an instance imports decorated functions, and has nothing of the command
     from everspot_cli.client import Client, JobStatus
@@ -229,6 +229,7 @@ def _check_function(function: Any) -> None:
             problem = problem or f"its parameter {parameter.name} {_KINDS[parameter.kind]}: give each value a name"
     if problem:
         raise CliError(f"everspot.job: {name}: {problem}")
+    record_source(plain)
 
 
 def _is_short(value: Any) -> bool:

@@ -10,6 +10,7 @@ import builtins
 import functools
 import importlib.util
 import inspect
+import io
 import linecache
 import site
 import symtable
@@ -28,6 +29,15 @@ FUNCTION_MARK = "__everspot_function__"
 """An attribute of a decorated function: the function itself."""
 _FUTURES = __future__.annotations.compiler_flag
 _Definition = ast.FunctionDef | ast.ClassDef
+_loaded_sources: dict[str, str] = {}
+"""By file name, the source of files and cells as it was when a function in them was decorated."""
+
+
+def record_source(function: FunctionType) -> None:
+    """Record the source around a function that is defined just now. A later edit of its file is then noticed, also
+    where no code object shows it: in defaults and in attributes of classes."""
+    if function.__module__ == "__main__":
+        _loaded_sources[function.__code__.co_filename] = _read_source(function.__code__)
 
 
 class SourceCollector:
@@ -53,19 +63,19 @@ class SourceCollector:
 
     def add_function(self) -> None:
         """Add the function, and what it uses."""
-        self._add_definition(self._function.__name__, self._function.__code__)
+        self._add_definition(self._function.__name__, [self._function.__code__])
 
     def text(self) -> str:
         """Return the module."""
         future = ["from __future__ import annotations\n"] if self._lazy_annotations else []
         return "\n\n".join([*future, "\n".join(self._imports), *self._texts]).strip() + "\n"
 
-    def _add_definition(self, name: str, code: CodeType) -> None:
-        source = _find_definition(name, code, self._namespace)
+    def _add_definition(self, name: str, codes: Sequence[CodeType]) -> None:
+        source = _find_definition(name, codes, self._namespace)
         if source is None:
             self.problems.append(f"{name}: its source is not known, or has changed since it was defined: run it again")
             return
-        self._lazy_annotations |= bool(code.co_flags & _FUTURES)
+        self._lazy_annotations |= bool(codes[0].co_flags & _FUTURES)
         text, node = source
         for used_name in sorted(_global_names(text) - {name}):
             self._add_name(used_name, name, node)
@@ -107,7 +117,7 @@ class SourceCollector:
         function = inspect.unwrap(value)
         codes = [function.__code__] if isinstance(function, FunctionType) else list(_method_codes(function))
         if codes:
-            self._add_definition(name, codes[0])
+            self._add_definition(name, codes)
         else:
             reason = "which has no method, so that Python keeps no source of it: give it one, or a module of `code`"
             self.problems.append(f"{user}: it uses the class {name}, {reason}")
@@ -160,24 +170,44 @@ def _is_of_everspot(path: Path) -> bool:
     return any(path.is_relative_to(Path(folder).resolve()) for folder in folders)
 
 
-def _find_definition(name: str, code: CodeType, namespace: dict[str, Any]) -> tuple[str, _Definition] | None:
-    """Return the source and the syntax of the top-level definition that a code object is of; None if it is not known.
+def _read_source(code: CodeType) -> str:
+    linecache.checkcache(code.co_filename)
+    return "".join(linecache.getlines(code.co_filename))
 
-    A file may have been edited since it was imported. So the source counts only if it compiles to the same code.
+
+def _find_definition(name: str, codes: Sequence[CodeType], namespace: dict[str, Any]) -> tuple[str, _Definition] | None:
+    """Return the source and the syntax of the top-level definition that code objects are of: a function's, or all
+    methods' of a class. None if the source is not known.
+
+    A file may have been edited since it was imported. So the source counts only if it compiles to the same code, and is
+    that of `record_source` if there is one.
     """
-    source = "".join(linecache.getlines(code.co_filename))
-    flags = code.co_flags & _FUTURES | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # as in a cell
+    first, *others = codes
+    source = _read_source(first)
+    flags = first.co_flags & _FUTURES | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # as in a cell
     try:
-        tree = compile(source, code.co_filename, "exec", flags=flags | ast.PyCF_ONLY_AST, dont_inherit=True)
-        compiled = compile(source, code.co_filename, "exec", flags=flags, dont_inherit=True)
+        compiled = compile(source, first.co_filename, "exec", flags=flags, dont_inherit=True)
+        node = _find_node(name, first, source)
+        loaded = _find_node(name, first, _loaded_sources.get(first.co_filename, source))
     except (SyntaxError, ValueError):
         return None
-    if not any(_same_code(code, other) for other in _nested_codes(compiled)):
+    nested = list(_nested_codes(compiled))
+    in_file = [first, *(code for code in others if code.co_filename == first.co_filename)]
+    if not all(any(_same_code(code, other) for other in nested) for code in in_file):
         return None
+    if node is None or loaded is None or ast.dump(node) != ast.dump(loaded):
+        return None
+    return _without_job(node, source, namespace), node
+
+
+def _find_node(name: str, code: CodeType, source: str) -> _Definition | None:
+    """Return the top-level definition with this name and this code in a source."""
+    flags = code.co_flags & _FUTURES | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
+    tree = compile(source, code.co_filename, "exec", flags=flags, dont_inherit=True)
     for node in _top_level(tree.body):
         first_line = min(part.lineno for part in (node, *node.decorator_list))
         if node.name == name and first_line <= code.co_firstlineno <= (node.end_lineno or first_line):
-            return _without_job(node, source, namespace), node
+            return node
     return None
 
 
@@ -191,13 +221,17 @@ def _top_level(body: Sequence[ast.stmt | ast.ExceptHandler]) -> Iterator[_Defini
 
 
 def _without_job(node: _Definition, source: str, namespace: dict[str, Any]) -> str:
-    """Return the source of a definition from below the decorator `everspot.job`, if it has one."""
+    """Return the source of a definition from below the decorator `everspot.job`, if it has one.
+
+    An indented definition keeps its indentation, in an `if`: texts in it may have several lines.
+    """
     decorators = node.decorator_list
     job_at = next((n for n, decorator in enumerate(decorators) if _is_job(decorator, namespace)), -1)
-    lines = [f"@{ast.get_source_segment(source, decorator)}\n" for decorator in decorators[job_at + 1 :]]
-    body = source.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno]
-    indent = body[0][: len(body[0]) - len(body[0].lstrip())]
-    return "".join([*lines, *(line.removeprefix(indent) for line in body)]).rstrip()
+    # As Python counts lines: `str.splitlines` also ends them at a form feed or at U+2028, inside texts, too.
+    lines = io.StringIO(source, newline=None).readlines()[node.lineno - 1 : node.end_lineno]
+    indent = lines[0][: node.col_offset].rpartition("\f")[2]  # Python counts columns from a form feed
+    below = [f"{indent}@{ast.get_source_segment(source, decorator)}\n" for decorator in decorators[job_at + 1 :]]
+    return "".join([*(["if True:\n"] if indent else []), *below, *lines]).rstrip()
 
 
 def _is_job(decorator: ast.expr, namespace: dict[str, Any]) -> bool:
@@ -243,6 +277,7 @@ def _same_code(first: CodeType, second: CodeType) -> bool:
 def _method_codes(value: type) -> Iterator[CodeType]:
     for attribute in vars(value).values():
         function = getattr(attribute, "__func__", getattr(attribute, "fget", attribute))
+        function = inspect.unwrap(function) if callable(function) else function
         code = getattr(function, "__code__", None)
         if not isinstance(code, CodeType) or function.__globals__.get("__name__") != "__main__":
             continue

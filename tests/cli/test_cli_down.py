@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from everspot_cli import userconfig
+from everspot_cli.close_ledger import settle
 from everspot_cli.commands import down
 from everspot_clouds.base import CloudError, RemainingResource, Trouble
 from everspot_core.jobs.records import Reason
@@ -359,7 +360,6 @@ def test_jobs_that_come_during_the_drain_are_not_deleted_with_the_buckets(
     submissions are refused."""
     ground.state = [{"id": urlsplit(ground.world.url).path, "type": "cloud:storage/bucket:Bucket"}]
     ground.pulumi()
-    settle = down.settle
 
     def settle_while_a_job_comes(session: Any) -> Any:
         ground.world.submit("late")

@@ -1,5 +1,6 @@
 """`everspot.job`: functions of notebooks, scripts and modules as jobs. What is submitted is run as an agent runs it."""
 
+import inspect
 import itertools
 import json
 import linecache
@@ -301,7 +302,7 @@ def test_a_function_goes_along_whole_whatever_stands_above_and_in_it(notebook: N
 def run_packed(train: JobFunction[[], Any]) -> Any:
     """The result of a function of a notebook from its packed source."""
     with tempfile.TemporaryDirectory() as scratch:
-        module, name, folder = pack_function(train.__wrapped__, None, Path(scratch, "code"))
+        module, name, folder = pack_function(inspect.unwrap(train), None, Path(scratch, "code"))
         names: dict[str, Any] = {}
         exec((folder / f"{module}.py").read_text(encoding="utf-8"), names)
         return names[name]()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -32,7 +33,12 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that pip takes for its only index."""
     folder = tmp_path / "index"
     folder.mkdir()
-    for name, tag in (("bouquet", "py3-none-any"), ("vase", "cp27-cp27m-win32")):
+    for name, tag in (
+        ("bouquet", "py3-none-any"),
+        ("vase", "cp27-cp27m-win32"),
+        ("old", "py3-none-manylinux_2_24_x86_64"),
+        ("nvidia_dali_cuda120", "py3-none-any"),
+    ):
         with zipfile.ZipFile(folder / f"{name}-1.0-{tag}.whl", "w") as archive:
             archive.writestr(f"{name}.py", "")
             info = f"{name}-1.0.dist-info"
@@ -130,6 +136,38 @@ def test_a_lock_file_becomes_wheels_and_the_image_brings_torch(world, index, tmp
     assert wheel.name == "bouquet-1.0-py3-none-any.whl"
     assert world.store.data.download(wheel.key, tmp_path / "there") == wheel.sha256
     assert submitted(world).wheels == [wheel]
+
+
+@pytest.mark.parametrize(
+    ("lock", "fetched"),
+    [
+        ('bouquet==1.0 ; python_full_version >= "3.12"\n', ["bouquet"]),
+        ("bouquet==1.0 ; sys_platform == 'linux' and platform_machine == 'x86_64'\nold==1.0\n", ["bouquet", "old"]),
+        ("bouquet==1.0\nvase==1.0 ; sys_platform == 'darwin' or python_version < '3.12'\n", ["bouquet"]),
+        ("bouquet==1.0 ; python_full_version >= '3.12.4'\n", ["bouquet"]),
+        ("vase==1.0 ; platform_machine == 'arm64'\n", []),
+        ("nvidia-dali-cuda120==1.0\ntorch==2.15.0\nNVIDIA_cublas-cu12==12.1\n", ["nvidia_dali_cuda120"]),
+    ],
+)
+def test_the_packages_are_those_that_an_instance_needs(world, index, tmp_path, job, lock, fetched):
+    """Given markers and tags, when a job is submitted, then those of a Linux instance with Python 3.12 decide, and not
+    those of this machine."""
+    (tmp_path / "req.txt").write_text(lock)
+    answer = world.run("--json", "submit", job("requirements: req.txt\n"))
+    assert answer.code == 0, answer.err
+    assert [wheel.name.partition("-")[0] for wheel in submitted(world).wheels] == fetched
+    replaced = [warning for warning in answer.json["warnings"] if "the image's own versions" in warning]
+    assert replaced == (
+        ["requirements: NVIDIA_cublas-cu12, torch: the image's own versions are used instead"]
+        if "torch" in lock
+        else []
+    )
+
+
+def test_packages_are_left_out_only_if_the_image_has_them():
+    lock = Path(__file__).parents[2] / "training_image/bake/lock.txt"
+    locked = re.findall(r"^((?:torch|triton|cuda-|nvidia-)[^=]*)==", lock.read_text(), re.MULTILINE)
+    assert {re.sub(r"-cu\d+$", "", name) for name in locked} == wheels.IMAGE_PACKAGES - {"everspot"}
 
 
 def test_a_package_without_a_fitting_wheel_is_named_before_anything_is_written(world, index, tmp_path, job):

@@ -110,6 +110,19 @@ def _mentions_checkpoints(folder: Path) -> bool:
     return False
 
 
+def check_requirements(context: SubmissionContext) -> list[str]:
+    """Warn of required packages that the image has: its versions are used. Refuse a file that is no lock file."""
+    submission = context.submission
+    if submission.spec.requirements is None or submission.wheels:  # another attempt gets what the first one got
+        return []
+    from everspot_cli.wheels import read_lock_file
+
+    _, image_packages = read_lock_file(Path(submission.spec.requirements))
+    if not image_packages:
+        return []
+    return [f"requirements: {', '.join(sorted(image_packages))}: the image's own versions are used instead"]
+
+
 def check_notice(context: SubmissionContext) -> list[str]:
     """Warn of a job whose checkpoints do not fit into the notice on a type that it may run on, if it declares their
     size."""
@@ -307,6 +320,7 @@ def _where_chosen(check: ClusterCheck) -> Check:
 CHECKS: tuple[Check, ...] = (
     check_threads,
     check_checkpoints,
+    check_requirements,
     check_notice,
     _where_chosen(check_sharing),
     _where_chosen(check_internet),

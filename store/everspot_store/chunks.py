@@ -88,6 +88,10 @@ class Stream:
         (by the store's clock). Several are fetched at a time."""
         return self._fetch(self._entries(job_id, after, since))
 
+    def positions(self, job_id: str) -> list[tuple[int, int]]:
+        """Return the positions of the existing chunks, in order."""
+        return [position for position, _ in self._entries(job_id, None, None)]
+
     def tail(self, job_id: str, lines: int, since: datetime | None = None) -> list[Chunk]:
         """Return the chunks with the last `lines` lines. The first chunk is cut to begin with the first of these lines.
         Nothing before them is fetched."""

@@ -1,14 +1,18 @@
 """What the command prints about a cluster's peers, jobs on visits elsewhere, and visiting jobs."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from cli_peers import T0, met, note, publish
+from everspot_cli import job_log
+from everspot_cli.client import Client
 from everspot_core.federation import migration
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.visit_records import Origin, Trip, TripEnd, Visit, visit_id
 from everspot_store import PeerMarket
+from everspot_store.job_transfer import copy_home
 
 
 @pytest.fixture
@@ -59,12 +63,42 @@ def test_a_job_that_is_away_is_told_of_everywhere(world, peer):
 
 def test_the_log_of_a_job_that_is_away_goes_on_at_its_host(world, peer):
     world.submit("a")
-    world.store.logs.append("a", 1, 0, b"at home\n")
+    world.store.logs.append("a", 0, 0, b"at home\n")
     visit = leave(world, "a", "RUNNING")
     peer.logs.append(visit, 1, 0, b"abroad\n")
-    answer = world.run("logs", "a", "-f")
+    answer = world.run("logs", "a")
     assert (answer.code, answer.out) == (0, "at home\nabroad\n")
     assert f"logs {visit} -f" in answer.err
+
+
+@pytest.mark.parametrize("tail", [None, 2])
+def test_a_log_is_followed_to_another_cluster_and_back_until_the_job_has_ended(world, peer, monkeypatch, tail):
+    """Given a job that moves, when its log is followed, then each line comes once, and the end is the job's. An attempt
+    that was killed within a line ends the line."""
+    monkeypatch.setattr(job_log, "POLL", timedelta(milliseconds=1))
+    world.submit("a")
+    world.launch("i-base", 0)
+    world.store.logs.append("a", 0, 0, b"at home\nto the peer, uncut")
+    visit = leave(world, "a", "RUNNING")
+    for seq, data in enumerate((b"zero\n", b"one\n", b"two\ncut o")):
+        peer.logs.append(visit, 1, seq, data)
+    lines = Client(store=world.url).logs("a", follow=True, tail=tail)
+    expected = ["at home", "to the peer, uncut", *(["zero", "one"] if tail is None else []), "two"]
+    assert [next(lines) for _ in expected] == expected
+    peer.logs.append(visit, 2, 0, b"again\n")
+    assert [next(lines), next(lines)] == ["cut o", "again"]
+    peer.logs.append(visit, 2, 1, b"last abroad\n")
+    home = world.record("a")
+    copy_home(world.store, peer, world.store.jobs.get("a").value, visit, home.epoch)
+    assert next(lines) == "last abroad"
+    trip = Trip(cluster="there", visit=visit, number=1, since=T0, until=T0, end=TripEnd.RETURNED)
+    world.save(migration.come_back(home, trip, world.clock.now()))
+    epoch = world.assign("a", "i-base", 100).epoch
+    world.start("a", 110)
+    world.store.logs.append("a", epoch, 0, b"home again\n")
+    assert next(lines) == "home again"
+    world.finish("a", 200, 50, 0.9)
+    assert list(lines) == []
 
 
 def test_visits_are_listed_with_their_offer(world, peer):

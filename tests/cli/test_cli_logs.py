@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+from everspot_cli.client import Client
 from everspot_core.jobs.records import Progress, Reason
 
 
@@ -21,6 +22,14 @@ def test_logs_go_on_over_attempts(past):
     assert past.run("logs", "-f", "moved").out == "first\nsecond\n"
     lines = past.run("--json", "logs", "moved").out.splitlines()
     assert len(lines) == 2 and '"epoch": 2' in lines[1]
+
+
+def test_an_attempt_that_was_killed_within_a_line_ends_it(past):
+    past.store.logs.append("moved", 1, 0, b"step 100\nstep 110 lo")
+    past.store.logs.append("moved", 2, 0, b"step 100\n")
+    lines = ["step 100", "step 110 lo", "step 100"]
+    assert past.run("logs", "moved").out.splitlines() == lines
+    assert list(Client(store=past.url).logs("moved")) == lines
 
 
 def test_the_last_lines_are_printed_over_pieces_that_end_anywhere(past):

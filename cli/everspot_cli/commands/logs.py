@@ -74,7 +74,7 @@ def _job_log(session: Session, job: str, follow: bool, tail: int | None, age: ti
     after = _print(session, read_job_log(session, job, follow=follow, tail=tail, age=age, on_silence=announce))
     record = read_record(session, job)
     state = record.state if record is not None else JobState.PENDING
-    if record is not None and record.away is not None:
+    if not follow and record is not None and record.away is not None:
         return
     if after is None and not session.json:
         silence = _describe_silence(job, record)

@@ -51,7 +51,7 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
         "cli",
         {
             "everspot_core", "everspot_simulator", "everspot_store", "everspot_clouds", "everspot_scheduler",
-            "typer", "click", "rich", "yaml", "pydantic", "pathspec",
+            "typer", "click", "rich", "yaml", "pydantic", "pathspec", "packaging",
             "numpy", "matplotlib", "pyarrow",
             "jinja2", "markupsafe", "starlette", "uvicorn",  # the page of `everspot ui`
             "everspot_review",  # which `commands/review.py` mounts where it is installed

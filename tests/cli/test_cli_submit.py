@@ -337,4 +337,6 @@ def test_a_submission_reads_nothing_but_the_clusters_manifest_clock_prices_and_c
     for text, code in ((LATE, 1), (LATE.replace("deadline: 4h", "deadline: 1d"), 0)):
         done = subprocess.run([*command, str(spec_file(text))], capture_output=True, text=True, check=False, timeout=60)
         read = [line for line in done.stderr.splitlines() if line.startswith(("get ", "list ", "download "))]
-        assert (done.returncode, read) == (code, READ_AT_SUBMISSION)
+        # Whether the cluster is about to be deleted is read right before the job is created.
+        drain = [] if code else ["get drain.json"]
+        assert (done.returncode, read) == (code, [*READ_AT_SUBMISSION, *drain])

@@ -125,6 +125,7 @@ class RunConditions:
             and document.value.state is JobState.SUCCEEDED
             and job in observation.jobs
             and observation.jobs[job].value.spec.name == name
+            and observation.jobs[job].value.visit is None  # another cluster's names mean nothing here
         ]
         if live:
             return self._store.dossier(self._latest(live), brief=True)

@@ -10,6 +10,7 @@ from everspot_core.experiments.fidelity import Fidelity
 from everspot_core.experiments.sweep import SweepSpec
 from everspot_core.experiments.sweep_plan import RESERVE, find_fidelity, plan_sweep
 from everspot_core.jobs.records import EventKind, Reason
+from everspot_core.jobs.visit_records import Visit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,11 +26,13 @@ def plan(world: Any, folder: Path, *arguments: str, **more: Any) -> Any:
     return world.run("plan", str(folder / "train.yaml"), "--metric", "test_accuracy", *arguments)
 
 
-def run_once(world: Any, job: str, seconds: float, epochs: int = 9) -> None:
+def run_once(world: Any, job: str, seconds: float, epochs: int = 9, from_step: int = 0, **more: Any) -> None:
+    """Run a job to its end. `from_step`: of the checkpoint that it begins with. `more`: of its submission."""
     began = (world.clock.now() - world.store.launches.get("i-base").value.launched_at).total_seconds() + 10
     world.submit(job, began, **{**JOB, "parameters": {"epochs": epochs}})
+    world.store.jobs.put(job, world.store.jobs.get(job).value.model_copy(update=more))
     world.assign(job, "i-base", began)
-    world.start(job, began + min(START, seconds / 2))
+    world.start(job, began + min(START, seconds / 2), from_step)
     world.to(began + seconds)
     world.emit(job, EventKind.FINISHED, step=5, metrics={})
     world.leave(job, began + seconds, Reason.FINISHED)
@@ -68,6 +71,8 @@ def test_with_past_runs_the_plan_is_by_their_median(world: Any, tmp_path: Path) 
     for number, hours in enumerate((1, 2, 6)):
         run_once(world, f"train-{number}", hours * 3600)
     run_once(world, "train-small", 60, epochs=1)  # of another size
+    run_once(world, "train-rest", 600, from_step=4, retry_of="train-2")  # the last tenth of an earlier run
+    run_once(world, "train-visit", 600, visit=Visit(home="away", job_id="train-00000001", number=1))
     reply = plan(world, tmp_path, "--budget", "5", "--json", expected_duration="100h")
     assert reply.code == 0, reply.err
     answer = reply.json
@@ -86,6 +91,30 @@ def test_with_past_runs_the_plan_is_by_their_median(world: Any, tmp_path: Path) 
     assert answer["sweep"]["direction"] == "maximize"
     assert "parameters.learning_rate" in answer["sweep"]["fields"]
     assert "# types that fit, the cheapest first (catalogue)" in answer["file"]
+
+
+def test_a_critical_job_is_planned_at_on_demand_prices_since_it_never_runs_on_spot(world: Any, tmp_path: Path) -> None:
+    world.offer("m6i.large")
+    out = tmp_path / "sweep.yaml"
+    words = ("--budget", "20", "--json", "--out", str(out))
+    answer = plan(world, tmp_path, *words, expected_duration="10h", priority="critical").json
+    assert answer["run_usd"] == pytest.approx((10 + 210 / 3600) * HOURLY, abs=1e-6)
+    assert answer["run_source"].endswith("(on-demand)")
+    estimate = world.run("sweep", str(out), "--dry-run", "--json").json
+    assert estimate["expected_spot_usd"] is None
+    assert estimate["expected_on_demand_usd"] is not None
+    dry = world.run("submit", str(tmp_path / "train.yaml"), "--dry-run", "--json").json
+    assert {row["spot_usd_per_hour"] for row in dry["candidates"]} == {None}
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-4, 2e-5, 3e-7])
+def test_small_learning_rates_are_read_back_as_numbers(world: Any, tmp_path: Path, rate: float) -> None:
+    world.offer("m6i.large")
+    words = ("--budget", "12", "--json")
+    answer = plan(world, tmp_path, *words, expected_duration="1h", parameters={"epochs": 9, "learning_rate": rate})
+    assert answer.code == 0, answer.err
+    low_and_high = yaml.safe_load(answer.json["file"])["fields"]["parameters.learning_rate"]
+    assert (low_and_high["low"], low_and_high["high"]) == pytest.approx((rate / 10, rate * 3))
 
 
 @pytest.mark.parametrize(

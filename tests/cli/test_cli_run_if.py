@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.jobs.records import EventKind, Progress, Reason
+from everspot_core.jobs.visit_records import Visit
 from everspot_scheduler.loop import Scheduler
 
 ON_DEMAND = 0.096
@@ -298,3 +299,20 @@ def test_a_series_continues_from_its_last_successful_run_and_the_report_says_wha
     assert "$0.1440" in shown
     world.run("report", "--html", str(tmp_path / "report.html"))
     assert "Continued runs" in (tmp_path / "report.html").read_text()
+
+
+def test_a_visit_of_another_cluster_is_no_last_job_of_its_name(pipeline: Pipeline) -> None:
+    """The names of a cluster's jobs mean nothing on the cluster that they visit."""
+    train, deployed, _ = pipeline.chain()
+    pipeline.work(train, 60, accuracy=0.8)
+    pipeline.tick()
+    pipeline.work(deployed, 60, accuracy=0.8)
+    visitor = pipeline.submit("deployed")
+    visit = Visit(home="away", job_id="deployed-00000001", number=1)
+    jobs = pipeline.world.store.jobs
+    jobs.put(visitor, jobs.get(visitor).value.model_copy(update={"visit": visit}))
+    pipeline.work(visitor, 60, accuracy=0.99)
+    train, deployed, _ = pipeline.chain()
+    pipeline.work(train, 60, accuracy=0.9)
+    pipeline.tick()
+    assert pipeline.state(deployed) == "PENDING", "0.9 is more than 0.8 of the last deployment here"

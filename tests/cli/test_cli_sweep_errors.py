@@ -232,3 +232,11 @@ def test_without_the_extra_it_is_named(play: Playground, monkeypatch: pytest.Mon
     answer = play.world.run("--json", "sweep", str(play.write()))
     needs = "everspot sweep needs optuna, which is not installed: pip install 'everspot[sweep]'"
     assert (answer.code, json.loads(answer.err)["error"]) == (1, needs)
+
+
+def test_a_budget_in_dollars_is_refused_where_the_trials_could_run_on_types_without_a_price(play: Playground) -> None:
+    play.world.offer("onprem.large", name="onprem.large", arch="x86_64", vcpus=4, memory_gib=16)
+    answer = play.world.run("sweep", str(play.write(trials=2, parallel=1, budget={"dollars": 0.5})), "--dry-run")
+    assert answer.code != 0
+    assert "a budget in dollars needs prices" in answer.err
+    assert "onprem.large" in answer.err

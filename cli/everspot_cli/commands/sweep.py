@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from everspot_core.counting import counted
 from everspot_core.experiments.sweep import Direction, SweepRecord, SweepSpec, Value, trials_to_check
-from everspot_core.jobs.job import JobSpec
+from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.validation.problems import SHOWN_AT_MOST
 from rich.table import Table
 from rich.text import Text
@@ -96,7 +96,7 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> SubmissionCon
     warnings: list[str] = []
     refused: list[tuple[dict[str, Value], CliError]] = []
     trials = trials_to_check(shaping)
-    jobs = [build_trial_job(session, spec, job, 0, first | values) for values in trials]
+    jobs = [_with_budget(build_trial_job(session, spec, job, 0, first | values), spec) for values in trials]
     context = SubmissionContext.read(session, str(job), jobs[0], wait_for_capacity=False)  # once for all trials
     for values, trial in zip(trials, jobs, strict=True):
         try:
@@ -125,6 +125,14 @@ def _check_trials(session: Session, spec: SweepSpec, job: Path) -> SubmissionCon
         hint=hint,
         problems=problems[:SHOWN_AT_MOST],
     )
+
+
+def _with_budget(trial: JobSubmission, spec: SweepSpec) -> JobSubmission:
+    """Return a trial with the sweep's budget in dollars if it has none of its own: both need the same prices."""
+    if spec.budget.dollars is None or trial.spec.budget.dollars is not None:
+        return trial
+    budget = trial.spec.budget.model_copy(update={"dollars": spec.budget.dollars})
+    return trial.model_copy(update={"spec": trial.spec.model_copy(update={"budget": budget})})
 
 
 def _begin_or_check(session: Session, spec: SweepSpec, file: Path, *, begin: bool) -> None:

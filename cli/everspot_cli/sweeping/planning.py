@@ -184,17 +184,17 @@ def write_plan(
         f"metric: {_scalar(metric)}",
         f"direction: {direction.value}",
         f"fields:  # {reason}",
-        *(f"  {_scalar(name)}: {json.dumps(value)}" for name, value in fields.items()),
-        f"  budget.dollars: {json.dumps({'choices': [round(max(plan.trial_cap_usd, 0.01), 2)]})}"
+        *(f"  {_scalar(name)}: {_inline(value)}" for name, value in fields.items()),
+        f"  budget.dollars: {_inline({'choices': [round(max(plan.trial_cap_usd, 0.01), 2)]})}"
         "  # a cap on each trial: twice a run of full size",
         f"trials: {plan.trials}",
         f"parallel: {min(PARALLEL, plan.trials)}",
-        f"budget: {json.dumps({'dollars': budget})}",
-        f"stop: {json.dumps({'min_delta': '1%', 'trials': plan.stop_trials})}  # assumption: a quarter of the trials",
+        f"budget: {_inline({'dollars': budget})}",
+        f"stop: {_inline({'min_delta': '1%', 'trials': plan.stop_trials})}  # assumption: a quarter of the trials",
     ]
     if fidelity is not None:
         content = fidelity.model_dump(mode="json")
-        lines += [f"fidelity: {json.dumps(content)}  # assumption: time is proportional to {fidelity.field}"]
+        lines += [f"fidelity: {_inline(content)}  # assumption: time is proportional to {fidelity.field}"]
     return "\n".join(lines) + "\n"
 
 
@@ -202,6 +202,12 @@ def _scalar(text: str) -> str:
     """Return a text as YAML reads it back, in quotes unless it is plain."""
     is_plain = re.fullmatch(r"[A-Za-z_][\w./-]*", text, re.ASCII) and yaml.safe_load(text) == text
     return text if is_plain else json.dumps(text)
+
+
+def _inline(mapping: dict[str, Any]) -> str:
+    """Return a mapping in one line as YAML reads it back. JSON's 1e-05 would be a text there."""
+    text: str = yaml.safe_dump(mapping, default_flow_style=True, sort_keys=False, width=float("inf"))
+    return text.strip()
 
 
 def plan_document(text: str, spec: SweepSpec, cost: RunCost, plan: SweepPlan, budget: float) -> dict[str, Any]:
@@ -261,7 +267,7 @@ def _describe_type(candidate: Candidate) -> str:
 
 
 def find_past_runs(session: Session, names: Collection[str]) -> dict[str, Dossier]:
-    """Return the successful runs of the jobs of some names, archived ones included, that were really run.
+    """Return the successful runs of the jobs of some names, archived ones included, that ran here from the first step.
 
     Raises:
         StoreError: if the store could not be asked.
@@ -275,7 +281,15 @@ def find_past_runs(session: Session, names: Collection[str]) -> dict[str, Dossie
         if dossier.record is not None
         and dossier.record.state is JobState.SUCCEEDED
         and dossier.record.reused_from is None
+        and dossier.submission.visit is None  # a job of another cluster, whose name means nothing here
+        and not _is_remainder(dossier)
     }
+
+
+def _is_remainder(dossier: Dossier) -> bool:
+    """Return whether a run is a retry that continued from a checkpoint: an earlier job paid for the steps before it."""
+    begun = attempts(dossier.events)
+    return dossier.submission.retry_of is not None and bool(begun) and (begun[0].from_step or 0) > 0
 
 
 def _past_runs(session: Session, spec: JobSpec, fidelity: Fidelity | None) -> dict[str, Dossier]:

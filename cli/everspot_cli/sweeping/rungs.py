@@ -175,7 +175,8 @@ def describe_estimate(document: dict[str, Any]) -> list[str]:
         lines.append(f"rung {row['rung']}{size}: {trials}, {hours}{_costs(row['spot_usd'], row['on_demand_usd'])}")
     spot, listed, budget = (document[name] for name in ("expected_spot_usd", "expected_on_demand_usd", "budget_usd"))
     lines.append(f"expected: {counted(document['trials'], 'trial')}{_costs(spot, listed)}")
-    if budget is not None and spot is not None and spot[1] > budget:
+    expected = spot or listed
+    if budget is not None and expected is not None and expected[1] > budget:
         lines.append(f"The budget of {money(budget)} may be used up before the last trial ends.")
     return [*lines, *document["assumptions"]]
 

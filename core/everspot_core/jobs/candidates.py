@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from everspot_core.capacity.catalogue import Catalogue, InstanceType, Price
@@ -76,6 +76,11 @@ def candidates(
                 )
             )
     return sorted(offers, key=_cheapest)
+
+
+def on_demand_only(offers: Iterable[Candidate]) -> list[Candidate]:
+    """Return offers without their spot prices, cheapest on-demand price first."""
+    return sorted((replace(offer, spot=None, spot_cost=None) for offer in offers), key=_cheapest)
 
 
 def _declared(catalogue: Catalogue, region: str) -> list[str]:

@@ -8,8 +8,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from everspot_core.capacity.catalogue import Catalogue, InstanceType, builtin
-from everspot_core.jobs.candidates import Candidate, candidates
-from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.candidates import Candidate, candidates, on_demand_only
+from everspot_core.jobs.job import JobSubmission, Priority
 from everspot_store import BadDocument
 
 from everspot_cli.session import Session
@@ -150,11 +150,13 @@ class SubmissionContext:
     @cached_property
     def candidates(self) -> list[Candidate]:
         """The types that the job might run on, with prices: the cluster's own types if it declares them, else the
-        catalogue's. A job that waits for capacity might run on a type that is declared later."""
+        catalogue's. A job that waits for capacity might run on a type that is declared later. A critical job gets
+        on-demand capacity immediately, so its types have no spot price."""
         fleet = self.fleet
         only = fleet.types if fleet is not None and fleet.declared and not self.wait_for_capacity else None
         spec = self.submission.spec
-        return candidates(spec.resources, self.catalogue, self.regions, spec.expected_duration, only)
+        offers = candidates(spec.resources, self.catalogue, self.regions, spec.expected_duration, only)
+        return on_demand_only(offers) if spec.priority is Priority.CRITICAL else offers
 
     @cached_property
     def feasibility(self) -> "Feasibility | None":

@@ -21,7 +21,7 @@ from everspot_clouds.kubernetes.cloud import KubernetesCloud
 from everspot_clouds.kubernetes.rules import RELEASED_NOTE, SHARE_LABEL
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.capacity.catalogue import builtin
-from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble, store_mark
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Elastic, Manifest
 from everspot_local.kubernetes.api import KubeApiError
@@ -56,8 +56,9 @@ def manifest(**update: object) -> Manifest:
 
 def intent(count: int = 1, *, market: Market = Market.SPOT, whole: bool = False, **pool: Any) -> LaunchIntent:
     pools = (LaunchPool(**{"instance_type": TYPE, "zone": ZONE, "market": market, "place": ZONE, **pool}),)
+    token = store_mark(manifest().control_url) + uuid4().hex[:24]
     return LaunchIntent(
-        seq=1, token=uuid4().hex, jobs=tuple(f"job-{n}" for n in range(count)), pools=pools, ordered=False, whole=whole,
+        seq=1, token=token, jobs=tuple(f"job-{n}" for n in range(count)), pools=pools, ordered=False, whole=whole,
         template="train", template_version="1", usd_per_hour=1, made_at=datetime.now(UTC), scheduler_id="s",
     )  # fmt: skip
 

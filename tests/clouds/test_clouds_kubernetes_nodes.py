@@ -8,9 +8,11 @@ from typing import Any
 
 import boto3
 import pytest
+from everspot.kubernetes.documents import ObjectPlace, build_config_map
 from everspot_clouds.aws.cloud import AwsCloud
-from everspot_clouds.base import CloudInstance, Phase
+from everspot_clouds.base import CloudError, CloudInstance, Phase, Verdict
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
+from everspot_clouds.kubernetes.declared_store import store_checks
 from everspot_clouds.kubernetes.rules import RELEASED_NOTE
 from everspot_clouds.kubernetes.site import NODE, KubernetesSite
 from everspot_core.capacity.market import Market
@@ -175,3 +177,26 @@ def test_down_ends_a_machine_that_karpenter_has_forgotten_by_ec2(place: Place, e
     assert eventually(lambda: [part.kind for part in site.remaining() if part.capacity]) == [NODE]
     site.end([machine])
     assert eventually(lambda: not [part for part in site.remaining() if part.capacity and not part.ending])
+
+
+def test_a_cluster_of_the_same_name_in_another_kubernetes_cluster_is_not_touched(
+    place: Place, cloud: KubernetesCloud, ec2: Any, declared: Manifest
+) -> None:
+    """As `everspot cluster down` reaches by the current context of a kubeconfig."""
+    place.node()
+    name = launched(cloud)
+    down = declared.model_copy(update={"control_url": "s3://another?region=us-east-1"})
+    site = KubernetesSite(down, place.client())
+    assert site.remaining() == []
+    site.end([name])
+    objects = ObjectPlace("fleet", place.name, "us-east-1")
+    place.apply(build_config_map(objects, declared.model_copy(update={"control_url": "memory://?a=b"}).to_json()))
+    for call in (site.remaining, lambda: site.end([name])):
+        with pytest.raises(CloudError, match="is of the cluster with the store memory://") as refused:
+            call()
+        assert "kubectl config use-context" in refused.value.fix
+    assert [check.verdict for check in store_checks(place.client(), down)] == [Verdict.FAIL]
+    assert store_checks(place.client(), declared) == []
+    after = place.pods()[name]["metadata"]
+    assert "deletionTimestamp" not in after and RELEASED_NOTE not in after.get("annotations", {})
+    assert [part.name for part in KubernetesSite(declared, place.client()).remaining()] == [name]

@@ -37,6 +37,9 @@ LIMITS_EXCEEDED = "exceed limits"
 """In the message of `REFUSED`: the NodePool's `limits` are reached (Karpenter's provisioner: "all available instance
 types exceed limits for nodepool")."""
 
+SCHEDULER, MANIFEST_FILE = "everspot-scheduler", "cluster.json"
+"""Name of the scheduler's objects, and the file with its manifest in the ConfigMap of this name."""
+
 AGENT_CONTAINER = "agent"
 """The container of the PodTemplate that runs `everspot-agent`."""
 

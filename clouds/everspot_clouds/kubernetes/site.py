@@ -7,6 +7,7 @@ EC2 with the cluster's tag, so one that Kubernetes has forgotten is named too.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from everspot_core.capacity.launching import store_mark
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.records import Role
 
@@ -15,8 +16,9 @@ from everspot_clouds.base import RemainingResource
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.capacity import end_pod, withdraw
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
+from everspot_clouds.kubernetes.declared_store import check_store
 from everspot_clouds.kubernetes.instances import is_ended, list_agents
-from everspot_clouds.kubernetes.rules import FINALIZER
+from everspot_clouds.kubernetes.rules import FINALIZER, LAUNCH_LABEL
 
 NODE = "node"
 _KARPENTERS = ("launch-template", "network-interface")
@@ -29,10 +31,12 @@ class KubernetesSite(AwsSite):
     def __init__(self, manifest: Manifest, client: KubernetesClient | None = None) -> None:
         """Make clients. `client`: for the pods; by default that of the kubeconfig."""
         super().__init__(manifest)
+        self._manifest = manifest
         self._kubernetes = client or KubernetesClient.open(manifest)
 
     def remaining(self) -> list[RemainingResource]:
-        """See `Site`. A deleted pod counts until its end is recorded, because its finalizer keeps the namespace."""
+        """See `Site`. A deleted pod counts until its end is recorded, because its finalizer keeps the namespace. A
+        namespace of another store is refused."""
         resources = [replace(r, kind=NODE, launched=True) if r.kind == INSTANCE else r for r in super().remaining()]
         return [*(_describe_pod(pod) for pod in self._pods().values()), *resources]
 
@@ -79,10 +83,16 @@ class KubernetesSite(AwsSite):
             end_pod(self._kubernetes, pod["metadata"]["name"])
 
     def _pods(self) -> Mapping[str, Document]:
+        """Return the pods that a scheduler with this store launched, by name."""
         try:
-            return {pod["metadata"]["name"]: pod for pod in list_agents(self._kubernetes, self._cluster)}
+            check_store(self._kubernetes, self._manifest)
+            pods = list_agents(self._kubernetes, self._cluster)
         except errors.ERRORS as error:
             raise errors.to_cloud_error(error) from error
+        mark = store_mark(self._manifest.control_url)
+        return {
+            pod["metadata"]["name"]: pod for pod in pods if pod["metadata"]["labels"][LAUNCH_LABEL].startswith(mark)
+        }
 
     def _claims(self) -> dict[str, str]:
         """Return the names of the NodeClaims by EC2's names of their machines; none where Karpenter is gone."""

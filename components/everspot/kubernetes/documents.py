@@ -19,7 +19,7 @@ from everspot.kubernetes import seccomp
 
 Document = dict[str, Any]
 
-SCHEDULER, AGENT = "everspot-scheduler", "everspot-agent"
+SCHEDULER, AGENT = rules.SCHEDULER, "everspot-agent"
 """The service accounts, and the programs of the two roles."""
 TAINT = rules.AGENT_TAINT
 USER = 10001
@@ -31,7 +31,7 @@ SHARE_OF_NODE = 0.5
 """Part of the smallest type that an agent requests. It has its node to itself whatever it requests, and the node needs
 room for the pods of the Kubernetes cluster's DaemonSets."""
 _MANIFEST_FOLDER = "/etc/everspot"
-_MANIFEST_FILE = "cluster.json"
+_MANIFEST_FILE = rules.MANIFEST_FILE
 
 
 @dataclass(frozen=True)

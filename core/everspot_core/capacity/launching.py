@@ -4,6 +4,7 @@ An intent holds the whole request. So a scheduler that repeats it after a lost a
 the same token, whatever is declared by then. docs/internals/scheduler.md describes how schedulers use it.
 """
 
+import hashlib
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -11,6 +12,15 @@ from pydantic import Field
 
 from everspot_core.capacity.market import Market
 from everspot_core.documents import Document, Stored, Utc
+
+MARK = 8
+"""Hexadecimal digits with which the tokens of a cluster's launches begin."""
+
+
+def store_mark(control_url: str) -> str:
+    """Return how the tokens of a cluster's launches begin, which tells its instances from those of another cluster of
+    the same name. `control_url`: of its store."""
+    return hashlib.sha256(control_url.partition("?")[0].encode()).hexdigest()[:MARK]
 
 
 class LaunchTrouble(StrEnum):

@@ -5,14 +5,20 @@ schedulers that launch for the same need write the same number: one of them is f
 not seen everything yet.
 """
 
-import hashlib
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import Launched
-from everspot_core.capacity.launching import LaunchedInstance, LaunchError, LaunchIntent, LaunchOutcome, place_jobs
+from everspot_core.capacity.launching import (
+    LaunchedInstance,
+    LaunchError,
+    LaunchIntent,
+    LaunchOutcome,
+    place_jobs,
+    store_mark,
+)
 from everspot_core.schedule import PoolKey
 from everspot_store import Store, Versioned
 
@@ -23,8 +29,8 @@ FORGET_AFTER = timedelta(hours=1)
 about to write it."""
 REMEMBERED = timedelta(days=1)
 """Market time for which an intent with refusals stays, because schedulers know the refusals from it."""
-MARK, TOKEN = 8, 32
-"""Hexadecimal digits of the mark of a cluster's store, and of a token, which begins with the mark."""
+TOKEN = 32
+"""Hexadecimal digits of a token, which begins with the mark of the cluster's store."""
 MOST = 400
 """The most intents without living instances that are kept."""
 
@@ -55,7 +61,7 @@ class Intents:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.mark = hashlib.sha256(store.control.url.partition("?")[0].encode()).hexdigest()[:MARK]
+        self.mark = store_mark(store.control.url)
         self._documents: dict[str, Versioned[LaunchIntent]] = {}
         self._newest = 0
         self.launched: dict[str, Place] = {}
@@ -90,7 +96,7 @@ class Intents:
 
     def token(self) -> str:
         """Return a new token."""
-        return self.mark + secrets.token_hex((TOKEN - MARK) // 2)
+        return self.mark + secrets.token_hex((TOKEN - len(self.mark)) // 2)
 
     def next(self) -> int:
         """Return the number of the next intent."""

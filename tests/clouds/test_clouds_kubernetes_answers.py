@@ -19,6 +19,7 @@ from everspot_clouds.kubernetes.stuck_pods import PATIENCE as STUCK
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.launching import LaunchTrouble
+from everspot_core.capacity.market import Market
 from everspot_store import ManualClock
 from kubernetes_place import eventually
 from test_clouds_kubernetes import intent, manifest
@@ -105,6 +106,11 @@ def test_a_right_that_is_taken_away_is_no_wrong_request(
     else:
         assert isinstance(answer, LaunchAnswer)
         assert [(error.kind, error.code) for error in answer.errors] == [(LaunchTrouble.CREDENTIALS, "Forbidden")]
+
+
+def test_any_node_that_ends_makes_room_under_the_limit_of_the_node_pool(cloud: KubernetesCloud) -> None:
+    names = [cloud.quota_name(kind, market) for kind in ("c6i.large", "g5.xlarge", "p4d.24xlarge") for market in Market]
+    assert names == ["pods without GPUs"] * 2 + ["pods with GPUs"] * 4
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ class KubernetesCloud:
         self._client, self._cluster, self._machines = client, manifest.cluster, machines
         self._placements = NodePlacements(client, writes=not reads)
         types = builtin().with_types(manifest.instance_types).types
-        gpus = {name: instance_type.gpus for name, instance_type in types.items()}
-        self._launcher = capacity.PodLauncher(client, manifest.cluster, self._placements, gpus, clock)
+        self._gpus = {name: instance_type.gpus for name, instance_type in types.items()}
+        self._launcher = capacity.PodLauncher(client, manifest.cluster, self._placements, self._gpus, clock)
         self._tidying = None if reads else capacity.Tidying(client, clock)
         self._stuck_pods = None if reads else StuckPods(client, clock)
         self._evictions = None if reads else Evictions(client, manifest.cluster, clock).start()
@@ -101,8 +101,9 @@ class KubernetesCloud:
         capacity.terminate(self._client, instances)
 
     def quota_name(self, instance_type: str, market: Market) -> str:
-        """See `Cloud`."""
-        return self._machines.quota_name(instance_type, market)
+        """See `Cloud`: the limits of NodePool and namespace, which hold for all types and markets. A ResourceQuota may
+        limit GPUs alone. EC2's own quotas look like a lack of capacity, because Karpenter meets them."""
+        return "pods with GPUs" if self._gpus.get(instance_type) else "pods without GPUs"
 
     def publish_gauges(self, namespace: str, gauges: Mapping[Gauge, float], at: datetime) -> None:
         """See `Cloud`."""

@@ -190,7 +190,8 @@ def test_a_cluster_of_the_same_name_in_another_kubernetes_cluster_is_not_touched
     assert site.remaining() == []
     site.end([name])
     objects = ObjectPlace("fleet", place.name, "us-east-1")
-    place.apply(build_config_map(objects, declared.model_copy(update={"control_url": "memory://?a=b"}).to_json()))
+    own = declared.model_copy(update={"control_url": f"{declared.control_url}?region=us-east-1"})
+    place.apply(build_config_map(objects, own.to_json().decode()))
     for call in (site.remaining, lambda: site.end([name])):
         with pytest.raises(CloudError, match="is of the cluster with the store memory://") as refused:
             call()

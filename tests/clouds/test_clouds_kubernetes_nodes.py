@@ -11,6 +11,7 @@ import pytest
 from everspot.kubernetes.documents import ObjectPlace, build_config_map
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.base import CloudError, CloudInstance, Phase, Verdict
+from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
 from everspot_clouds.kubernetes.declared_store import store_checks
 from everspot_clouds.kubernetes.rules import RELEASED_NOTE
@@ -198,6 +199,7 @@ def test_a_cluster_of_the_same_name_in_another_kubernetes_cluster_is_not_touched
         assert "kubectl config use-context" in refused.value.fix
     assert [check.verdict for check in store_checks(place.client(), down)] == [Verdict.FAIL]
     assert store_checks(place.client(), declared) == []
+    assert store_checks(KubernetesClient.open(), down) == []  # a service account without the right to read it
     after = place.pods()[name]["metadata"]
     assert "deletionTimestamp" not in after and RELEASED_NOTE not in after.get("annotations", {})
     assert [part.name for part in KubernetesSite(declared, place.client()).remaining()] == [name]

@@ -56,8 +56,7 @@ def kubernetes_checks(manifest: Manifest | None, catalogue: Catalogue) -> list[C
             return checks
         types = manifest.elastic.types if manifest.elastic is not None else []
         gpus = any(catalogue.types[name].gpus for name in types if name in catalogue.types)
-        store = guarded("user", "kubernetes cluster", lambda: store_checks(client, manifest))
-        checks += [check for check in store if check.verdict is not Verdict.SKIP]  # most people may not see it
+        checks += guarded("user", "kubernetes cluster", lambda: store_checks(client, manifest))
         checks += guarded("user", "pod template", lambda: _template(client, manifest))
         checks += guarded("user", "datasets claim", lambda: _claims(client, manifest))
         pods_selector = f"{CLUSTER_LABEL}={manifest.cluster}"

@@ -9,8 +9,10 @@ from pathlib import Path
 import program_forks
 import pytest
 import torch
+from everspot_core.jobs.early_stop import StopRule
 from everspot_train.frameworks.attempt import FrameworkAttempt
-from everspot_train.rundir import RunContext, SavedState
+from everspot_train.frameworks.stopping import FrameworkStop
+from everspot_train.rundir import RunContext, SavedState, StopReport
 from trainer_post import JOB, Post
 
 PROMOTED = Path(__file__).parents[1] / "agent" / "programs" / "frameworks" / "promoted.py"
@@ -167,3 +169,13 @@ def test_a_promoted_trial_trains_on_with_the_schedule_of_the_larger_run(
         schedule.step()
     assert list(large.values()) == pytest.approx(rates[schedule_from:], abs=1e-6)
     assert made_steps(post, tmp_path, framework, epochs, samples) == {}  # its own end counts
+
+
+def test_a_disk_that_takes_no_report_does_not_end_a_loop(post: Post) -> None:
+    """Given a run directory that takes no file, when the job's `stop` ends a loop, then the loop ends as usual."""
+    post.rundir.file_path(StopReport).mkdir()  # nothing can be put in its place
+    stop = FrameworkStop(post.rundir, StopRule(metric="loss", patience=1), lambda flag: flag)
+    stop.add(1, 0.5)
+    stop.add(2, 0.7)
+    assert stop.decide(2, total_steps=10)
+    assert stop.early_stop is not None

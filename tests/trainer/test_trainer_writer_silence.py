@@ -12,7 +12,8 @@ from everspot_store.cloud_errors import Refused
 from everspot_store.file_locks import LockBusy
 from everspot_train.agent.endings import judge_ending
 from everspot_train.agent.failures import Failure
-from everspot_train.trainer.publisher import Publisher, Snapshot, WriterDied
+from everspot_train.rundir import Status, TrainingPhase
+from everspot_train.trainer.publisher import Publisher, Snapshot, WriterDied, WriterFailed, WriterOutOfMemory
 
 pytestmark = pytest.mark.torch
 
@@ -51,10 +52,44 @@ def test_a_restore_ends_with_an_error_that_says_what_the_writer_did(
     begun = time.monotonic()
     reader = publisher(program)
     reader.fetch(tmp_path / "files", [tmp_path / "streams"], {})
-    with pytest.raises(WriterDied, match=complaint):
+    error_class = WriterOutOfMemory if program is TORN else WriterFailed
+    with pytest.raises(error_class, match=complaint):
         reader.fetched()
     reader.close()
     assert time.monotonic() - begun < LONG_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "reason"),
+    [
+        ("raise SystemExit(3)", WriterFailed, Reason.MACHINE),
+        ("import os; os.kill(os.getpid(), 9)", WriterOutOfMemory, Reason.ERROR),
+    ],
+)
+def test_training_ends_when_writers_die_again_and_again(
+    tmp_path: Path, program: str, error: type[Exception], reason: Reason
+) -> None:
+    """Given writers that always die, when checkpoints are published in the background, then training ends, and so does
+    the wait for a checkpoint."""
+    sender, published = publisher(program), 0
+
+    def make_snapshot(step: int) -> Snapshot:
+        (tmp_path / f"snapshot-{step}").mkdir()
+        return Snapshot(step, tmp_path / f"snapshot-{step}", "interval", timedelta(), {})
+
+    with pytest.raises(error, match="ended with status") as raised:
+        while published < 100:
+            published += 1
+            sender.start(make_snapshot(published))
+    assert 3 < published < 20
+    message = f"{error.__name__}: {raised.value}"
+    status = Status(phase=TrainingPhase.FAILED, step=7, message=message)
+    assert judge_ending(None, 1, status, Failure(message=message)).reason is reason
+    sender = publisher(program)
+    sender.start(make_snapshot(200), now=True)
+    with pytest.raises(error):
+        sender.wait()
+    sender.close()
 
 
 def test_a_writer_that_works_past_the_deadline_is_given_up(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ _BY_EXCEPTION = {
     "StoreBusy": Reason.SHUTDOWN,
     "LockBusy": Reason.SHUTDOWN,
     "WriterDied": Reason.SHUTDOWN,
+    "WriterFailed": Reason.MACHINE,
 }
 # torch raises the exception of a DataLoader's process again, with this text before the original traceback.
 _RAISED_IN_WORKER = re.compile(r"[\w.]+: Caught (\w+) in (?:DataLoader worker process|pin memory thread)\b")
@@ -46,6 +47,7 @@ _SENTENCES = {
     Reason.DAMAGED: "none of the job's checkpoints is whole",
     Reason.DENIED: "the store refuses what the job needs",
     Reason.SHUTDOWN: "the store could not be reached",
+    Reason.MACHINE: "no checkpoint can be written or read on this machine",
 }
 
 

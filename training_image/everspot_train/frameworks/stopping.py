@@ -28,8 +28,7 @@ class FrameworkStop:
         self.early_stop: EarlyStop | None = None
         self._rundir, self._share = rundir, share
         self._tracker = StopTracker(rule) if rule is not None else None
-        if rule is not None and rank_from_environment() == 0:
-            rundir.write(StopReport())
+        self._write(StopReport())
 
     def add(self, step: int, value: float) -> None:
         """Add an evaluation, which need not be finite."""
@@ -53,8 +52,15 @@ class FrameworkStop:
     def report(self, early_stop: EarlyStop | None) -> None:
         """Report why the loop ends, or has ended in an earlier attempt."""
         self.early_stop = early_stop
-        if self._tracker is not None and rank_from_environment() == 0:
-            self._rundir.write(StopReport(early_stop=early_stop))
+        self._write(StopReport(early_stop=early_stop))
+
+    def _write(self, report: StopReport) -> None:
+        if self._tracker is None or rank_from_environment() != 0:
+            return
+        try:
+            self._rundir.write(report)
+        except OSError as error:  # such as a full disk
+            _log.warning("the agent does not know how the job's stop stands: %s", error)
 
     def state_dict(self) -> dict[str, Any] | None:
         """Return the state for a checkpoint, of values that need no pickle."""

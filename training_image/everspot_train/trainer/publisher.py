@@ -5,6 +5,7 @@ import logging
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -42,6 +43,9 @@ COMMAND = (sys.executable, "-P", "-m", "everspot_train.writer")
 of a module that the writer imports."""
 _STARTS = 3
 """How many writers are started for one request before it fails."""
+_MOST_DEATHS = 10
+"""How many writers in a row may die while they publish in the background, before training ends."""
+_KILLED_STATUSES = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _END_TIMEOUT = timedelta(seconds=10)
 SILENCE = timedelta(minutes=3)
 """The longest time without a sign of life of the writer, after which it is killed. Far longer than `ALIVE_EVERY`, since
@@ -54,7 +58,29 @@ _SHOWN_BYTES = 200  # of a line that is no answer
 
 
 class WriterDied(StoreUnavailable):
-    """The writer ended without an answer. It may or may not have published."""
+    """The writer ended without an answer. It may or may not have published.
+
+    Attributes:
+        killed: whether it got SIGKILL, and not from this trainer.
+    """
+
+    def __init__(self, message: str, *, killed: bool = False) -> None:
+        super().__init__(message)
+        self.killed = killed
+
+    def as_lasting(self) -> "WriterFailed | WriterOutOfMemory":
+        """Return the error of a trainer that starts no further writer."""
+        if not self.killed:
+            return WriterFailed(str(self))
+        return WriterOutOfMemory(f"{self}, most likely for lack of memory: raise resources.memory_gib")
+
+
+class WriterFailed(Exception):
+    """Several writers in a row ended without an answer. Another machine may be better."""
+
+
+class WriterOutOfMemory(Exception):
+    """Several writers in a row ended without an answer, the last one by SIGKILL."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +137,7 @@ class Publisher:
         self._restoring: Future[RestoredAnswer | PublishedAnswer] | None = None
         self._flight: Future[None] | None = None
         self._publication: tuple[PublishRequest, Snapshot] | None = None
-        self._largest = 0
+        self._largest = self._deaths = 0
         self.durable_step: int | None = None
 
     @property
@@ -132,6 +158,7 @@ class Publisher:
         Raises:
             Fenced: if a later owner was here.
             CheckpointCorrupt: if there are checkpoints and none is whole.
+            WriterFailed, WriterOutOfMemory: if no writer answers.
             StoreError: for any other error of the store.
         """
         assert self._restoring is not None and self._restore is not None  # noqa: S101 - `fetch` comes first
@@ -141,7 +168,7 @@ class Publisher:
                 break
             except WriterDied as error:
                 if start == _STARTS - 1:
-                    raise
+                    raise error.as_lasting() from error
                 log.warning("the checkpoint is fetched again: %s", error)
                 self._restoring = self._writer.send(self._restore)
         assert isinstance(restored, RestoredAnswer)  # noqa: S101 - the answer to its request
@@ -159,6 +186,7 @@ class Publisher:
 
         Raises:
             Fenced: if the job has another owner.
+            WriterFailed, WriterOutOfMemory: if `_MOST_DEATHS` writers in a row have died.
             StoreError: for an error that does not pass by itself.
         """
         self.settle()
@@ -177,6 +205,7 @@ class Publisher:
 
         Raises:
             Fenced: if the job has another owner.
+            WriterFailed, WriterOutOfMemory: if `_MOST_DEATHS` writers in a row have died.
             StoreError: for an error that does not pass by itself.
         """
         flight, self._flight = self._flight, None
@@ -188,6 +217,8 @@ class Publisher:
             log.warning("a checkpoint was not published: %s", error)
             return True
         except StoreUnavailable as error:
+            if isinstance(error, WriterDied) and self._deaths >= _MOST_DEATHS and timeout is None:
+                raise error.as_lasting() from error
             log.warning("a checkpoint could not be published, training goes on: %s", error)
         finally:
             if self._publication is not None:
@@ -210,6 +241,7 @@ class Publisher:
         Raises:
             Fenced: if the job has another owner.
             StoreUnavailable: if the store stayed out of reach, or the time is over.
+            WriterFailed, WriterOutOfMemory: if no writer answers.
         """
         end = time.monotonic() + timeout.total_seconds() if timeout is not None else None
         assert self._publication is not None  # noqa: S101 - `start` comes first
@@ -221,8 +253,10 @@ class Publisher:
             try:
                 self._await(flight, time_left)
             except WriterDied as error:
-                if start == _STARTS - 1 or (end is not None and time.monotonic() >= end):
+                if end is not None and time.monotonic() >= end:
                     raise
+                if start == _STARTS - 1:
+                    raise error.as_lasting() from error
                 log.warning("step %d is not durable yet: %s", snapshot.step, error)
                 self._send(request, snapshot)
             else:
@@ -282,8 +316,10 @@ class Publisher:
             except OSError as error:  # such as a full disk: the checkpoint is durable nevertheless
                 log.warning("the checkpoint of step %d is durable, but was not reported: %s", snapshot.step, error)
         except Exception as error:
+            self._deaths = self._deaths + 1 if isinstance(error, WriterDied) else 0
             flight.set_exception(error)
         else:
+            self._deaths = 0
             flight.set_result(None)
 
     @staticmethod
@@ -385,7 +421,8 @@ class _Writer:
                 reason = reason or self._killed_because
         if answer is not None:
             because = f": {reason}" if reason else ""
-            answer.set_exception(WriterDied(f"the checkpoint writer ended with status {code}{because}"))
+            killed = not reason and code in _KILLED_STATUSES
+            answer.set_exception(WriterDied(f"the checkpoint writer ended with status {code}{because}", killed=killed))
 
     def _read_answers(self, process: "subprocess.Popen[bytes]", pipe: int) -> str:
         """Deliver answers until the process has ended, or has been silent for too long. Return why it is to end; empty

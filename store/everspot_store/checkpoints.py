@@ -138,7 +138,7 @@ class Checkpoints:
             step: optimizer steps done.
             files: by the names of their parts.
             info: stored with the checkpoint.
-            keep: the number of checkpoints that the head lists afterwards.
+            keep: the number of checkpoints that the head lists afterwards; 2 at least after the end of a loop.
             unchanged: parts of the newest checkpoint that belong to this one as they are.
             transfer: tracks the upload, and may cancel it.
             streams: memory by the name of the stream. Segments that the newest checkpoint has with the same bytes are
@@ -178,7 +178,9 @@ class Checkpoints:
                 for earlier in old.value.checkpoints
                 if not self._is_broken(earlier) and not _replaces(checkpoint, earlier)
             ]
-            new = old.value.model_copy(update={"checkpoints": [checkpoint, *intact][:keep]})
+            # A resume begins with the checkpoint of the loop's end, not with the one behind it.
+            least = 2 if checkpoint.info.get(AFTER_LOOP) is True else 1
+            new = old.value.model_copy(update={"checkpoints": [checkpoint, *intact][: max(keep, least)]})
             if self._write(old, new):
                 self._parts.forget()
                 return checkpoint

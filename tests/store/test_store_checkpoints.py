@@ -79,7 +79,10 @@ def test_publishing_a_step_again_changes_nothing(store: Store, tmp_path: Path) -
     assert len(store.data.list("jobs/j/checkpoints/")) == 2
 
 
-def test_the_end_of_the_loop_stays_however_often_the_code_after_it_ends(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep", [1, 2])
+def test_the_end_of_the_loop_stays_however_often_the_code_after_it_ends(
+    store: Store, tmp_path: Path, keep: int
+) -> None:
     file = tmp_path / "file"
     for epoch in (1, 2, 3):
         owner = store.checkpoints("j", epoch)
@@ -87,9 +90,9 @@ def test_the_end_of_the_loop_stays_however_often_the_code_after_it_ends(store: S
         assert restored is None if epoch == 1 else restored is not None and AFTER_LOOP not in restored.info
         if epoch == 1:
             file.write_text("loop end")
-            owner.publish(100, {"model": file})
+            owner.publish(100, {"model": file}, keep=keep)
         file.write_text(f"after the loop, epoch {epoch}")
-        owner.publish(100, {"model": file}, {AFTER_LOOP: True}, again=True)
+        owner.publish(100, {"model": file}, {AFTER_LOOP: True}, keep, again=True)
         owner.retire()
     head = store.checkpoints("j").head()
     assert head is not None and [(c.epoch, AFTER_LOOP in c.info) for c in head.checkpoints] == [(3, True), (1, False)]

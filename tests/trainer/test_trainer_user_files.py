@@ -5,10 +5,12 @@ import shutil
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from everspot_store import ManualClock, Store
 from everspot_store.file_tree import FileTree, put_back
 from everspot_train.rundir import USER_TREE
 from everspot_train.trainer.user_files import UserFiles
+from trainer_post import JOB, Post
 
 
 class Keeping:
@@ -101,3 +103,19 @@ def test_a_hard_link_of_a_file_that_was_not_copied_has_no_content_either(tmp_pat
     (tmp_path / "checkpoints" / "small").write_text("small")
     assert keeping.publish(1, limit=10) == {"small": "1"}
     assert keeping.restore() == {"small": "small"}
+
+
+@pytest.mark.torch
+def test_a_file_that_does_not_fit_a_notice_after_a_resume_stays_published(tmp_path: Path) -> None:
+    """Given a checkpoint with a large file of the user, when the next attempt is interrupted before its first
+    checkpoint, then the file still belongs to the newest checkpoint."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / "best.pt").write_bytes(b"best" * 1_000_000)
+    first, post = (Post(tmp_path / f"run-{epoch}", tmp_path / "store", epoch) for epoch in (1, 2))
+    first.run(tmp_path / "losses-1", EVERSPOT_CHECKPOINT_DIR=folder, STOP_AT=5)
+    post.run(tmp_path / "losses-2", EVERSPOT_CHECKPOINT_DIR=folder, STOP_AT=10, NOTICE=3600)
+    assert post.steps_published == [10, 5]
+    parts = tmp_path / "parts"
+    assert post.store.checkpoints(JOB).restore(parts) is not None
+    assert [entry.path for entry in FileTree.read((parts / USER_TREE).read_bytes()).entries] == ["best.pt"]

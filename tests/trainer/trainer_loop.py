@@ -29,6 +29,8 @@ class Settings:
     precision: str = "fp16"
     accumulation: int = 2
     stop_at: int | None = None
+    notice: int | None = None
+    """Seconds from the stop to its deadline."""
     checkpoint_at: int | None = None
     suspend_at: int | None = None
     drop: str | None = None
@@ -48,6 +50,7 @@ class Settings:
         return cls(
             losses=Path(f"{os.environ['LOSSES']}.{os.environ.get('RANK', '0')}"),
             stop_at=number("STOP_AT"),
+            notice=number("NOTICE"),
             checkpoint_at=number("CHECKPOINT_AT"),
             suspend_at=number("SUSPEND_AT"),
             pause=float(os.environ.get("PAUSE", "0")),
@@ -159,7 +162,8 @@ def wish(settings: Settings, run: Run) -> None:
     if settings.gate is not None:
         settings.gate.pass_step(run.steps_done, rundir)
     if run.steps_done == settings.stop_at:
-        rundir.write(StopRequest(reason=Reason.NOTICE))
+        deadline = time.monotonic() + settings.notice if settings.notice is not None else None
+        rundir.write(StopRequest(reason=Reason.NOTICE, deadline=deadline))
     if run.steps_done == settings.suspend_at:
         rundir.write(LeaseFile(valid_until=0))
         time.sleep(1.1)  # the file is read at most once a second

@@ -21,6 +21,7 @@ from everspot_train.run_tracker import RunStatus
 from everspot_train.rundir import (
     CHECKPOINT_DIR_VARIABLE,
     RESTORED,
+    USER_TREE,
     RunContext,
     RunDir,
     StopReport,
@@ -150,6 +151,7 @@ class AgentLink:
         for path in self._fetched.iterdir():
             if path.name not in {part.name for part in checkpoint.parts}:
                 path.unlink()  # of a newer checkpoint that turned out not to be whole
+        self._user_files.resume(self._fetched / USER_TREE, checkpoint.parts)
         (self._fetched / _STREAMS).symlink_to(restored.streams)
         self._publisher.durable_step = self._last_step = checkpoint.step
         self._interval.resume(checkpoint.info)

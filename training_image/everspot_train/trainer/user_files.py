@@ -17,7 +17,7 @@ from pathlib import Path
 from everspot_core.clock import Clock
 from everspot_core.jobs.checkpoint import Part
 from everspot_store.checkpoints import FRESH
-from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, describe_entry, walk_folder
+from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, describe_entry, unescape_path, walk_folder
 
 from everspot_train.rundir import USER_FILE, USER_TREE
 
@@ -39,6 +39,21 @@ class UserFiles:
         self._pending: dict[int, dict[bytes, TreeEntry]] = {}
         self._published: dict[bytes, TreeEntry] = {}
         self._parts: dict[str, tuple[Part, timedelta]] = {}
+
+    def resume(self, tree: Path, parts: Iterable[Part]) -> None:
+        """Take over the files of the restored checkpoint, so that they stay published until they are copied again.
+
+        Args:
+            tree: the file that describes them, which is removed. It does not exist if there are none.
+            parts: of the checkpoint.
+        """
+        if not tree.is_file():
+            return
+        entries = FileTree.read(tree.read_bytes()).entries
+        self._published = {unescape_path(entry.path): entry for entry in entries}
+        long_ago = self._clock.monotonic() - FRESH
+        self._parts = {part.name: (part, long_ago) for part in parts if part.name.startswith(USER_FILE)}
+        tree.unlink()
 
     def add_to(self, directory: Path, step: int, limit: int | None) -> dict[str, Part]:
         """Copy new files into a snapshot's directory, and describe all files. Return the parts that are stored already.

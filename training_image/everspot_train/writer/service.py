@@ -23,7 +23,7 @@ from everspot_store import (
     TransferCancelled,
 )
 
-from everspot_train.rundir import USER_FILE
+from everspot_train.rundir import USER_FILE, USER_TREE
 from everspot_train.writer.protocol import (
     AnyAnswer,
     FailedAnswer,
@@ -126,7 +126,11 @@ class WriterService:
         with _earlier_memory(request.memory) as memory:
             copies = LocalCopies(memory)
             checkpoint = self._checkpoints.restore(
-                Path(request.folder), lambda name: not name.startswith(USER_FILE), before_loop_end, streams, copies
+                Path(request.folder),
+                lambda name: name == USER_TREE or not name.startswith(USER_FILE),
+                before_loop_end,
+                streams,
+                copies,
             )
         return RestoredAnswer(
             checkpoint=checkpoint,

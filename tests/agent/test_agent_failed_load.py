@@ -3,10 +3,12 @@
 import signal
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from everspot_core.jobs.records import Reason
 from everspot_store.file_tree import FileTree, TreeEntry
+from everspot_store.folder import FolderBackend
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.job_artifacts import LOAD_TIME, JobArtifacts
@@ -53,6 +55,28 @@ def test_a_program_that_has_trained_since_has_loaded_its_checkpoint(
     artifacts.launched()
     place.clock.advance(timedelta(hours=hours))
     artifacts.note_failed_load(Ending(Reason.ERROR, 1, None, None), 1, None, tmp_path, made_steps=made_steps)
+    assert len(tree(place.next_machine(3))) == (1 if older else 2)
+
+
+@pytest.mark.parametrize(("processes", "older"), [(8, True), (1, False)])
+def test_a_checkpoint_that_took_long_to_download_may_be_loaded_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, older: bool
+) -> None:
+    """Given downloads of half an hour, when a program fails three hours after its launch, then it may have failed to
+    load the checkpoint only if eight processes load it."""
+    place = Place(tmp_path)
+    download = FolderBackend.download
+
+    def slowly(*arguments: Any, **options: Any) -> Any:
+        place.clock.advance(timedelta(minutes=10))
+        return download(*arguments, **options)
+
+    monkeypatch.setattr(FolderBackend, "download", slowly)
+    artifacts = restored(place)
+    artifacts.launched()
+    place.clock.advance(timedelta(hours=3))
+    ending = Ending(Reason.ERROR, 1, None, None)
+    artifacts.note_failed_load(ending, 1, None, tmp_path, made_steps=False, processes=processes)
     assert len(tree(place.next_machine(3))) == (1 if older else 2)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from agent_helpers import Cluster, eventually
-from everspot_core.jobs.records import EventKind, JobRecord, JobState
+from everspot_core.jobs.records import EventKind, InstanceState, JobRecord, JobState, Reason
 from everspot_core.jobs.utilization import WINDOWS_PER_CHUNK, Utilization, UtilizationWindow, combine
 from everspot_store import ManualClock, Store, StoreUnavailable
 from everspot_train.agent.actions import JobKey
@@ -125,6 +125,33 @@ def test_a_job_reports_what_its_gpus_did(cluster: Cluster, driver: dict[str, str
     assert (record.progress.attempt_use.xids, record.progress.attempt_use.ecc_errors) == ((48, 79), 3)
     end.touch()
     cluster.wait_state("job-1", JobState.SUCCEEDED)
+
+
+@pytest.mark.parametrize(
+    ("figures", "xids", "state"),
+    [
+        ("0 30 6 150 61 0\n1 50 8 170 64 0\n", "31\n43\n", InstanceState.READY),  # which programs cause on sound GPUs
+        ("0 30 6 150 61 0\n1 50 8 170 64 0\n", "79\n", InstanceState.CORDONED),
+        ("0 30 6 150 61 0\n1 50 8 170 64 1\n", "", InstanceState.CORDONED),
+    ],
+)
+def test_a_fault_that_a_program_prints_cordons_its_machine_only_if_the_driver_confirms_it(
+    cluster: Cluster, driver: dict[str, str], figures: str, xids: str, state: InstanceState
+) -> None:
+    """Given a program that prints the driver's words for a broken GPU and fails, when its job ends, then the job moves
+    on, and the machine takes no further jobs only if the driver reports a fault."""
+    words = "raise SystemExit('NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.')\n"
+    end = start(cluster, IDLE + words, resources={"gpus": 2}, retries={"errors": 0})
+    cluster.start_agent("i-1", **driver)
+    wait_for_use(cluster)
+    Path(driver["TOY_NVML"]).write_text(figures)
+    Path(f"{driver['TOY_NVML']}.xids").write_text(xids)
+    end.touch()
+    record = cluster.wait_state("job-1", JobState.PENDING)
+    assert (record.last_reason, record.unstarted) == (Reason.MACHINE, ["i-1"])
+    assert ("does not confirm" in record.detail) is (state is InstanceState.READY)
+    instance = cluster.wait_instance("i-1", lambda record: record.state is not InstanceState.BUSY)
+    assert instance.state is state
 
 
 def test_a_job_whose_gpus_compute_less_than_its_limit_says_so(cluster: Cluster, driver: dict[str, str]) -> None:

@@ -1,10 +1,10 @@
 """Boots a baked image as one machine: its systemd is process 1 in namespaces of its own, above the image's layers.
 
 `python -m everspot_local.machines.contained --image DIR` is a boot command of the local cloud. The machine has its own
-processes, mounts, host name and network; it shares this machine's kernel, and so has no initrd, no modules and no udev
-of its own. Its files are in memory and end with it, unless its environment asks for a disk that outlives it: then the
-disk is a folder in the machine's home, and an image in itself. An image that the machine's environment names goes
-before `--image`.
+processes, mounts, host name and network; it shares this machine's kernel and processors, however many its type has, and
+so has no initrd, no modules and no udev of its own. Its files are in memory and end with it, unless its environment
+asks for a disk that outlives it: then the disk is a folder in the machine's home, and an image in itself. An image that
+the machine's environment names goes before `--image`.
 
 In its network there are only doors: the metadata service at 169.254.169.254, and at the very addresses outside whatever
 loopback URLs its environment names, such as the cloud's endpoint. Each connection is carried out to the true address.

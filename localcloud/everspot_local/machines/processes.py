@@ -1,6 +1,7 @@
 """The processes of machines: each machine is a process tree under a keeper.
 
-Machines have no network, disk or memory of their own here, and nobody looks at their image.
+Machines have no network, disk, memory or processors of their own here, and nobody looks at their image. They report the
+processors of this machine, which may be more or fewer than their type has.
 """
 
 import contextlib

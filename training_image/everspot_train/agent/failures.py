@@ -57,7 +57,8 @@ class Failure:
 
     `exit_code`: of the program, negative for a signal; None if only the exit code of the first process is known.
     `message`: the exception in one line. `tail`: the end of the output. `limit_hit`: the memory limit in GiB at which
-    it was killed. `gpus`: the number of the job's GPUs. Without GPUs, no output shows a failed GPU.
+    it was killed. `gpus`: the number of the job's GPUs. Without GPUs, no output shows a failed GPU. `is_gpu_confirmed`:
+    whether the driver confirms a failed GPU; None if it cannot be asked.
     """
 
     exit_code: int | None = None
@@ -67,9 +68,16 @@ class Failure:
     disk_full: bool = False
     limit_hit: float | None = None
     gpus: int = 0
+    is_gpu_confirmed: bool | None = None
 
     def fault(self) -> FaultKind | None:
-        """Return the part of the machine that failed, or None."""
+        """Return the part of the machine that failed, or None. A program may print anything, so its output alone does
+        not count where the driver denies it."""
+        suspect = self._suspect()
+        return None if suspect is FaultKind.GPUS and self.is_gpu_confirmed is False else suspect
+
+    def _suspect(self) -> FaultKind | None:
+        """Return the part of the machine that failed by the output of the program, or None."""
         output = "\n".join((self.message, self.traceback, self.tail))
         if self.disk_full or _DISK.search(output):
             return FaultKind.DISK
@@ -78,11 +86,12 @@ class Failure:
     def trouble(self, message: str) -> tuple[Reason, str] | None:
         """Return the reason and a sentence if the machine or the store caused the failure; otherwise None. `message`:
         the program's last message, if any."""
-        fault = self.fault()
+        fault = self._suspect()
         if fault is FaultKind.DISK:
             return Reason.MACHINE, "the machine's disk is full"
         if fault is FaultKind.GPUS:
-            return Reason.MACHINE, f"a GPU of the machine failed: {_line(_GPU, self)}"
+            verb = "may have failed, which its driver does not confirm" if self.is_gpu_confirmed is False else "failed"
+            return Reason.MACHINE, f"a GPU of the machine {verb}: {_line(_GPU, self)}"
         name, text = _split_exception(message or self.message)
         reason = _BY_EXCEPTION.get(name)
         return (reason, f"{_SENTENCES[reason]}: {text}") if reason is not None else None

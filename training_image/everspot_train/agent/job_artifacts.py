@@ -27,7 +27,10 @@ RELEASE_TIME = timedelta(seconds=2)
 
 LOAD_TIME = timedelta(hours=1)
 """Real time after its launch from which a program's failure is none of its load, far more than installing its packages
-and reading its checkpoint take."""
+and reading a checkpoint take, unless the checkpoint is very large: see `_SLOWER_LOAD`."""
+_SLOWER_LOAD = 2
+"""A program's load of a checkpoint takes at most this many times as long as its download, for each of its processes,
+because all of them may read all of it from one disk."""
 
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a program that was killed by SIGKILL, for example for lack of memory: the program's, and the code of a
@@ -64,11 +67,13 @@ class JobArtifacts:
         self._launched_at: timedelta | None = None
         self._outputs_kept = False
         self._ended_at: timedelta | None = None
+        self._restore_time = timedelta()
 
     def put_back(self, folder: FolderCheckpoints) -> None:
         """Restore the folder of checkpoints. Raises `StoreError`."""
-        self.folder = folder
+        self.folder, began = folder, self._clock.monotonic()
         self.restored = folder.restore()
+        self._restore_time = self._clock.monotonic() - began
 
     def launched(self) -> None:
         """Record that the program runs, so that files may appear from now on."""
@@ -147,7 +152,14 @@ class JobArtifacts:
         return not unavailable
 
     def note_failed_load(
-        self, ending: Ending, exit_code: int | None, status: Status | None, scratch: Path, *, made_steps: bool
+        self,
+        ending: Ending,
+        exit_code: int | None,
+        status: Status | None,
+        scratch: Path,
+        *,
+        made_steps: bool,
+        processes: int = 1,
     ) -> None:
         """Record a failed load, if the program failed while it loaded its checkpoint.
 
@@ -160,12 +172,14 @@ class JobArtifacts:
             status: the last report of the trainer library.
             scratch: the folder into which the library loads.
             made_steps: whether a program without the library has reported a step that it made itself.
+            processes: the number of the program's processes, each of which may load the checkpoint.
         """
         folder, launched_at = self.folder, self._launched_at
         if folder is None or launched_at is None or ending.reason is not Reason.ERROR or exit_code in _KILLED:
             return
         if status is None:
-            if made_steps or self._clock.monotonic() - launched_at >= LOAD_TIME:
+            load_time = max(LOAD_TIME, self._restore_time * processes * _SLOWER_LOAD)
+            if made_steps or self._clock.monotonic() - launched_at >= load_time:
                 return
             self._quietly("failed load", lambda: folder.note_failed_load(library=False))
         elif status.phase is TrainingPhase.FAILED and status.resumed_from is None and (scratch / RESTORED).is_dir():

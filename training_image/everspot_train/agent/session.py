@@ -10,6 +10,7 @@ from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Limits
+from everspot_core.costs.ledger import FaultKind
 from everspot_core.documents import format_duration
 from everspot_core.jobs.early_stop import EarlyStop
 from everspot_core.jobs.job import JobSubmission
@@ -267,7 +268,10 @@ class JobSession:
             sound = self.exit_code() == 0 and self._crash_noted
             failure = Failure() if sound else read_failure(folder, self._tail(), disk_full=is_full(folder))
             limit_hit = self.process.limit_hit() if self.process is not None else None
-            self._failure = replace(failure, limit_hit=limit_hit, gpus=self.submission.spec.resources.gpus)
+            failure = replace(failure, limit_hit=limit_hit, gpus=self.submission.spec.resources.gpus)
+            if failure.fault() is FaultKind.GPUS and self._utilization is not None:
+                failure = replace(failure, is_gpu_confirmed=self._utilization.confirm_gpu_fault())
+            self._failure = failure
         return self._failure
 
     def alive_at(self) -> timedelta | None:
@@ -521,7 +525,10 @@ class JobSession:
             with self._ship_lock:
                 self._read_steps()
             scratch, made_steps = self.run_dir.path / "scratch", self._made_steps()
-            self.artifacts.note_failed_load(ending, self.exit_code(), self.status(), scratch, made_steps=made_steps)
+            self.artifacts.note_failed_load(
+                ending, self.exit_code(), self.status(), scratch,
+                made_steps=made_steps, processes=self.submission.spec.process_count,
+            )  # fmt: skip
         return is_kept
 
     def _made_steps(self) -> bool:

@@ -18,6 +18,9 @@ _MILLIWATTS = 1000
 _MOST_EVENTS = 64
 """The most Xids that one call reads from the driver's queue."""
 
+_PROGRAM_XIDS = frozenset((13, 31, 43, 45, 68, 109))
+"""Xids that a program causes on a sound GPU (NVIDIA k8s-device-plugin, `internal/rm/health.go`)."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -63,6 +66,21 @@ class Gpus:
             xids.append(int(event.eventData))
         return xids
 
+    def has_fault(self) -> bool:
+        """Return whether a GPU does not answer, has uncorrected memory errors, or waits for a repair of its memory."""
+        return any(self._is_faulty(handle) for handle in self._handles)
+
+    def _is_faulty(self, handle: Any) -> bool:
+        nvml = self._nvml
+        try:
+            nvml.nvmlDeviceGetMemoryInfo(handle)
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
+                return True
+        rows = self._query(lambda: nvml.nvmlDeviceGetRemappedRows(handle))
+        pending, failed = (rows[2], rows[3]) if rows is not None else (0, 0)
+        return bool(pending or failed or self._read_one(handle).ecc_errors)
+
     def _read_one(self, handle: Any) -> GpuReading:
         nvml = self._nvml
         rates = self._query(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
@@ -98,6 +116,11 @@ class Gpus:
             return question()
         except self._nvml.NVMLError:
             return None
+
+
+def is_hardware_fault(xid: int) -> bool:
+    """Return whether an Xid is a fault of the GPU, and not of the program."""
+    return xid not in _PROGRAM_XIDS
 
 
 @cache

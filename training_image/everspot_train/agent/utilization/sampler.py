@@ -19,13 +19,16 @@ from everspot_core.jobs.utilization_limit import GpuUseWatch
 from everspot_store import ChunkWriter, Store
 
 from everspot_train.agent.actions import JobKey
+from everspot_train.agent.threads import Background
 from everspot_train.agent.utilization.counters import JobCounters, read_network
-from everspot_train.agent.utilization.gpus import GpuReading, open_gpus
+from everspot_train.agent.utilization.gpus import GpuReading, is_hardware_fault, open_gpus
 from everspot_train.rundir import Status
 
 SAMPLE_EVERY = timedelta(seconds=10)
 """Real time between two samples, the same as the heartbeat of an idle instance. It bounds the cost
 (`bench/measure.py`). GPUs report the last second or less, so a minute has six readings."""
+CONFIRM_TIMEOUT = timedelta(seconds=10)
+"""The longest wait for the driver's answer. A sound GPU answers in milliseconds."""
 RECENT = timedelta(minutes=1)
 """The span of the figures in the job's record, which is renewed about as often."""
 
@@ -89,6 +92,25 @@ class UtilizationSampler:
         """The share of the time in which its GPUs computed, if it is below the limit; otherwise None."""
         with self._lock:
             return self._limit.low_share if self._limit is not None else None
+
+    def confirm_gpu_fault(self) -> bool | None:
+        """Return whether the driver confirms that one of the job's GPUs has failed; None without NVML. GPUs that do not
+        answer within `CONFIRM_TIMEOUT` have failed."""
+        answers = list[bool | None]()
+
+        def ask() -> None:
+            gpus = open_gpus(self._gpu_numbers)
+            if gpus is None:
+                answers.append(None)
+                return
+            with self._lock:
+                xids = self._total.xids
+            answers.append(any(map(is_hardware_fault, (*xids, *gpus.read_xids()))) or gpus.has_fault())
+
+        end = self._clock.monotonic() + CONFIRM_TIMEOUT
+        if not Background(ask).wait(lambda: self._clock.monotonic() >= end):
+            return True
+        return answers[0] if answers else None
 
     def sample(self) -> None:
         """Take a sample if it is due. After a failure, which is logged, no further samples are taken."""

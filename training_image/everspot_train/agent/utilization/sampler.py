@@ -98,7 +98,7 @@ class UtilizationSampler:
         answer within `CONFIRM_TIMEOUT` have failed."""
         answers = list[bool | None]()
 
-        def ask() -> None:
+        def query_driver() -> None:
             gpus = open_gpus(self._gpu_numbers)
             if gpus is None:
                 answers.append(None)
@@ -108,7 +108,7 @@ class UtilizationSampler:
             answers.append(any(map(is_hardware_fault, (*xids, *gpus.read_xids()))) or gpus.has_fault())
 
         end = self._clock.monotonic() + CONFIRM_TIMEOUT
-        if not Background(ask).wait(lambda: self._clock.monotonic() >= end):
+        if not Background(query_driver).wait(lambda: self._clock.monotonic() >= end):
             return True
         return answers[0] if answers else None
 

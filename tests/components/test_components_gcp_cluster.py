@@ -131,6 +131,20 @@ def test_agents_limit_each_job_by_a_role_that_nobody_is_granted(cluster: Cluster
     assert not {"job_role", "read_buckets"} & set(agents)
 
 
+def test_agents_read_images_of_the_repositories_that_are_named(cluster: Cluster) -> None:
+    recorder = cluster(image_repositories=["europe-docker.pkg.dev/other-project/images"])
+    (binding,) = recorder.of_type("gcp:artifactregistry/repositoryIamMember:RepositoryIamMember")
+    account = recorder.inputs("train-identity-agent-leave")["member"]
+    assert binding.inputs == {
+        "location": "europe",
+        "project": "other-project",
+        "repository": "images",
+        "role": "roles/artifactregistry.reader",
+        "member": account,
+    }
+    assert published_by(recorder)["image_repositories"] == ["europe-docker.pkg.dev/other-project/images/"]
+
+
 def test_the_network_lets_nothing_in_but_health_checks_and_out_to_one_port(cluster: Cluster) -> None:
     recorder = cluster()
     subnetwork = recorder.inputs("train-network-subnetwork")

@@ -65,6 +65,13 @@ def test_one_error_names_every_bad_field() -> None:
     assert reasons["tags.Project"].endswith("'vision' would do")
 
 
+def test_repositories_are_those_of_artifact_registry() -> None:
+    repositories = ["europe-docker.pkg.dev/p-12345/images", "europe-docker.pkg.dev/p-12345", "docker.io/p-12345/images"]
+    reasons = refused(image_repositories=repositories)
+    assert set(reasons) == {"imageRepositories[1]", "imageRepositories[2]"}
+    assert "is not of the form LOCATION-docker.pkg.dev/PROJECT/REPOSITORY" in reasons["imageRepositories[1]"]
+
+
 def test_a_jobs_limits_name_a_few_buckets_alone() -> None:
     buckets = [f"corpus-{number}" for number in range(6)]
     (reason,) = refused(read_buckets=buckets).values()

@@ -23,6 +23,7 @@ EVERYTHING: Any = {
     "volume_kms_key": KEY,
     "jobs_expire_days": 40,
     "secrets": [SECRET],
+    "image_repositories": ["europe-docker.pkg.dev/p-12345/images"],
     "read_buckets": ["data-sets"],
     "notifications": {"topic": "projects/p-12345/topics/t", "webhook_secret": SECRET},
     "monitoring": {"channels": ["projects/p-12345/notificationChannels/7"]},

@@ -91,6 +91,7 @@ GCP: dict[str, Change] = {
     "read_buckets": ({"read_buckets": ["images-of-ours"]}, {}),
     "job_role": ({"job_role": False}, {}),
     "secrets": ({"secrets": ["projects/everspot-local/secrets/token"]}, {}),
+    "image_repositories": ({"image_repositories": ["europe-docker.pkg.dev/everspot-local/images"]}, {}),
     "notifications": ({"notifications": {"topic": "projects/everspot-local/topics/ops"}}, {}),
     "anomalies": ({"anomalies": {"job_times": 3}}, {}),
     "monitoring": ({"monitoring": {}}, {}),

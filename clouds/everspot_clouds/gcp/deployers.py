@@ -83,6 +83,8 @@ UNSEEN: Mapping[str, str] = {
     "account stack with `volumeKmsKeys`: Cloud KMS, Permissions and roles",
     "secretmanager.secrets.getIamPolicy, secretmanager.secrets.setIamPolicy": "on the secrets, with `secrets` and "
     "`notifications.webhookSecret`: Secret Manager, Access control",
+    "artifactregistry.repositories.getIamPolicy, artifactregistry.repositories.setIamPolicy": "on the repositories, "
+    "with `imageRepositories`",
     "storage.buckets.getIamPolicy, storage.buckets.setIamPolicy": "on the buckets, with `readBuckets`",
     "pubsub.topics.getIamPolicy, pubsub.topics.setIamPolicy": "on the topic, with `notifications.topic`",
     "compute.networks.updatePolicy, compute.firewalls.*, compute.subnetworks.use": "in the host project of a Shared "

@@ -157,6 +157,7 @@ _FREE_TYPES: dict[str, tuple[str, ...]] = {
         "router:Router",
         "subnetwork:Subnetwork",
     ),
+    "artifactregistry": ("repositoryIamMember:RepositoryIamMember",),
     "iam": (
         "denyPolicy:DenyPolicy",
         "workloadIdentityPool:WorkloadIdentityPool",

@@ -25,7 +25,8 @@ def log_in(image: RegistryImage) -> RegistryLogin:
         raise RegistryError(f"{image.host} is no host of Artifact Registry", Trouble.REQUEST)
     try:
         own, _ = credentials()
-        own.refresh(google.auth.transport.requests.Request())
+        if not own.valid:
+            own.refresh(google.auth.transport.requests.Request())
     except (GoogleAuthError, requests.RequestException) as error:
         raise RegistryError(f"there is no access token: {type(error).__name__}", trouble(error)) from None
     local = os.environ.get(ENDPOINT_VARIABLE)

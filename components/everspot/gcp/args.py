@@ -67,6 +67,9 @@ class GcpTrainingClusterArgs(TypedDict):
     change what belongs to others. Default: true."""
     secrets: NotRequired[list[str]]
     """Secrets that jobs may read, projects/PROJECT/secrets/NAME."""
+    image_repositories: NotRequired[list[str]]
+    """Repositories of Artifact Registry, LOCATION-docker.pkg.dev/PROJECT/REPOSITORY, from which jobs may have images.
+    Default: none."""
     notifications: NotRequired[GcpNotificationsArgs]
     """Where the scheduler reports jobs that failed or are late, and anomalies. Default: nowhere."""
     anomalies: NotRequired[AnomalyArgs]

@@ -17,7 +17,7 @@ from everspot.federation import check_peers
 from everspot.gcp import tagging
 from everspot.gcp.args import GcpTrainingClusterArgs
 from everspot.gcp.capacity import check_capacity, parse_capacity, type_names
-from everspot.gcp.identity import check_buckets, check_secrets
+from everspot.gcp.identity import check_buckets, check_repositories, check_secrets
 from everspot.gcp.lacking import lacking_problems
 from everspot.gcp.launch import check_machine, manifest_problem
 from everspot.gcp.monitoring import check_monitoring
@@ -60,6 +60,7 @@ def cluster_problems(problems: Problems, name: str, args: GcpTrainingClusterArgs
     check_store(problems, store_args(name, args))
     check_buckets(problems, args.get("read_buckets", []), job_role=args.get("job_role", True))
     check_secrets(problems, args.get("secrets", []))
+    check_repositories(problems, args.get("image_repositories", []))
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
     check_anomalies(problems.at("anomalies"), args.get("anomalies", {}))

@@ -226,8 +226,15 @@ class GcpTrainingCluster(pulumi.ComponentResource):
                 anomalies=build_thresholds(args.get("anomalies")) if published else None,
                 monitoring=build_monitoring(args.get("monitoring")) if published else None,
                 federation=build_peers(self._name, CLOUD, known["region"], args) if published else (),
+                image_repositories=_allowed_repositories(args) if published else None,
                 internet=args.get("nat", False) if published and "network" not in args else None,
                 read_buckets=args.get("read_buckets") if args.get("job_role", True) else None,
                 metrics=build_metrics(args.get("prometheus")) if role is Role.SCHEDULER else None,
             )
         )
+
+
+def _allowed_repositories(args: GcpTrainingClusterArgs) -> list[str] | None:
+    """Return the repositories as beginnings of their images' names."""
+    repositories = args.get("image_repositories")
+    return [f"{repository}/" for repository in repositories] if repositories is not None else None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pulumi
 from everspot_core.validation.problems import camel
-from pulumi_gcp import projects, pubsub, secretmanager, serviceaccount, storage
+from pulumi_gcp import artifactregistry, projects, pubsub, secretmanager, serviceaccount, storage
 
 from everspot.common import former_name
 from everspot.gcp.policies import Condition
@@ -80,6 +80,11 @@ class Granting:
     def on_secret(self, suffix: str, secret: str, role: pulumi.Input[str], *, former_suffix: str = "") -> None:
         """Bind a role on a secret, projects/…/secrets/…. `former_suffix`: of the binding's earlier name."""
         self._bind(secretmanager.SecretIamMember, suffix, role, former_suffix, secret_id=secret)
+
+    def on_repository(self, suffix: str, location: str, project: str, name: str, role: pulumi.Input[str]) -> None:
+        """Bind a role on a repository of Artifact Registry."""
+        where = {"location": location, "project": project, "repository": name}
+        self._bind(artifactregistry.RepositoryIamMember, suffix, role, **where)
 
     def on_account(self, suffix: str, account: pulumi.Input[str], role: pulumi.Input[str]) -> None:
         """Bind a role on another service account, projects/…/serviceAccounts/…."""

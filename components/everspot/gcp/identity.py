@@ -2,6 +2,7 @@
 it needs."""
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
@@ -18,6 +19,12 @@ from everspot.gcp import policies, preview_queries, tagging
 from everspot.gcp.granting import Granting
 from everspot.gcp.notifications import SECRET_FORM, GcpNotificationsArgs, check_notifications
 from everspot.parts import outputs
+
+REPOSITORY = re.compile(
+    r"(?P<location>[a-z][a-z0-9-]{0,62})-docker\.pkg\.dev"
+    r"/(?P<project>[a-z][a-z0-9-]{4,28}[a-z0-9])/(?P<name>[a-z][a-z0-9-]{0,61}[a-z0-9])"
+)
+"""The address of a repository of images (Artifact Registry documentation, "Repository and image names")."""
 
 
 class GcpIdentityArgs(TypedDict):
@@ -39,6 +46,8 @@ class GcpIdentityArgs(TypedDict):
     """Whether there is a role for jobs. Without one, jobs have the agents' permissions. Default: true."""
     secrets: NotRequired[list[str]]
     """Secrets that jobs may read, projects/PROJECT/secrets/NAME. Default: none."""
+    image_repositories: NotRequired[list[str]]
+    """Repositories of Artifact Registry from which agents may fetch the images of jobs. Default: none."""
     notifications: NotRequired[GcpNotificationsArgs]
     """Where the scheduler sends notifications about jobs: its account may send there. Default: nowhere."""
 
@@ -111,6 +120,10 @@ class GcpIdentity(pulumi.ComponentResource):
         may.on_project("leave", self._project, leave, policies.match_machines(agents(cluster)))
         for suffix, former_suffix, secret in common.name_by_target("secret", args.get("secrets", [])):
             may.on_secret(suffix, secret, policies.ACCESSOR, former_suffix=former_suffix)
+        for suffix, _, repository in common.name_by_target("repository", args.get("image_repositories", [])):
+            place = REPOSITORY.fullmatch(repository)
+            if place is not None:
+                may.on_repository(suffix, place["location"], place["project"], place["name"], policies.PULLER)
 
     def _scheduler(self, may: Granting, read: pulumi.Output[str], write: pulumi.Output[str]) -> None:
         args, notifications = self._args, self._args.get("notifications", {})
@@ -133,6 +146,7 @@ def check_identity(problems: Problems, args: GcpIdentityArgs) -> None:
     """Add a problem for each mistake in further buckets, secrets and notifications."""
     check_buckets(problems, args.get("read_buckets", []), job_role=args.get("job_role", True))
     check_secrets(problems, args.get("secrets", []))
+    check_repositories(problems, args.get("image_repositories", []))
     if "notifications" in args:
         check_notifications(problems.at("notifications"), args["notifications"])
 
@@ -152,6 +166,13 @@ def check_secrets(problems: Problems, secrets: Sequence[str]) -> None:
     for index, secret in enumerate(secrets):
         reason = resource_problem(secret, SECRET_FORM)
         problems.need(reason is None, f"secrets[{index}]", reason or "")
+
+
+def check_repositories(problems: Problems, repositories: Sequence[str]) -> None:
+    """Add every text that names no repository of Artifact Registry."""
+    for index, repository in enumerate(repositories):
+        words = f"{shown(repository)} is not of the form LOCATION-docker.pkg.dev/PROJECT/REPOSITORY"
+        problems.need(REPOSITORY.fullmatch(repository) is not None, f"imageRepositories[{index}]", words)
 
 
 def on_prefixes(

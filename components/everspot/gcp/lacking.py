@@ -42,7 +42,6 @@ LACKS: Mapping[str, str] = {
     "prometheus.namespaces": "Prometheus is named by cidrs here",
     "prometheus.securityGroupIds": "there are no security groups; cidrs names who reads",
     "monitoring.topicArn": "an alert goes to notification channels here: channels",
-    "imageRepositories": "a job's image is a dataset here",
     "eksCluster": _MACHINES,
     "context": _MACHINES,
     "datasetsClaim": _MACHINES,

@@ -74,13 +74,14 @@ ACT_AS = ("iam.serviceAccounts.actAs",)
 PUT_METRICS = ("monitoring.timeSeries.create",)
 """Permission of the scheduler in the project, with monitoring."""
 
-VIEWER, ACCESSOR, PUBLISHER = (
+VIEWER, ACCESSOR, PUBLISHER, PULLER = (
     "roles/storage.objectViewer",
     "roles/secretmanager.secretAccessor",
     "roles/pubsub.publisher",
+    "roles/artifactregistry.reader",
 )
-"""Google's own roles, for single buckets, secrets and topics that the settings name: these may be in another project,
-where this project's custom roles cannot be granted."""
+"""Google's own roles, for single buckets, secrets, topics and repositories that the settings name: these may be in
+another project, where this project's custom roles cannot be granted."""
 
 AGENT_WRITES = ("records/", "instances/", "heads/", "events/")
 """Prefixes of the control bucket that agents and trainers write."""

@@ -1,10 +1,12 @@
-"""Stands in for IAM's list of permissions: those of the products that the local cloud has, no others.
+"""Stands in for IAM's list of permissions: those of the products that the local cloud has, and of
+Artifact Registry's repositories, no others.
 
 A custom role with one that is not here is refused, as IAM refuses one that does not exist. Source: "IAM permissions
 reference" and the permissions of `roles/owner`; a test finds here every permission that a call is held to.
 """
 
 _VERBS = {
+    "artifactregistry.repositories": "create delete get getIamPolicy list setIamPolicy update",
     "billing.accounts": "get getIamPolicy list setIamPolicy",
     "billing.budgets": "create delete get list update",
     "cloudkms.cryptoKeyVersions": "create destroy get list restore update useToDecrypt useToEncrypt",

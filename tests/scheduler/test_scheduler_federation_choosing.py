@@ -23,7 +23,7 @@ from everspot_scheduler.federation.choosing import MoveChooser
 from everspot_scheduler.federation.manager import PeerAccess
 from everspot_scheduler.loop import Scheduler
 from everspot_store import ManualClock, Store
-from federation_helpers import Pair, memory_store
+from federation_helpers import Pair, memory_store, move
 
 POOLS = [PoolKey("c6i.large", "us-east-1a", market) for market in (Market.SPOT, Market.ON_DEMAND)]
 
@@ -80,6 +80,20 @@ class Two:
 @pytest.fixture
 def two() -> Two:
     return Two()
+
+
+def test_nothing_is_launched_at_home_for_a_job_that_moves(two: Two) -> None:
+    def choose(job: JobView, *_: object) -> Move:
+        return move(job.job_id, "home", "host")
+
+    access = PeerAccess(opener=two.home.opener, chooser=choose, threads=0)
+    two.home.schedulers = [two.home.scheduler(peer_access=access)]
+    two.live(timedelta(minutes=4))  # until the peers are known
+    two.home.submit("moves", clouds=["aws"])
+    two.home.submit("stays")
+    two.live(timedelta(minutes=10))
+    assert (two.home.state("moves"), two.home.state("stays")) == ("AWAY", "RUNNING")
+    assert [intent.jobs for intent in two.home.cloud.intents] == [("stays",)]
 
 
 def test_a_job_leaves_a_drought_after_a_while_and_runs_where_there_is_capacity(two: Two) -> None:

@@ -46,7 +46,9 @@ def plan(view: ClusterView, now: datetime) -> list[Action]:
 
 def _begin(view: ClusterView, now: datetime) -> PlanState:
     """Return the state of a plan in which nothing is decided."""
-    return PlanState(await_no_held_stages(shorten_deadlines_by_windows(view, now), now), now)
+    state = PlanState(shorten_deadlines_by_windows(view, now), now)
+    await_no_held_stages(state)
+    return state
 
 
 def _decide(state: PlanState) -> list[Assign | Hold]:

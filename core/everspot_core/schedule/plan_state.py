@@ -1,5 +1,7 @@
 """The state of a plan while it is made: the inputs of the passes, derived from the view, and their decisions so far."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 
@@ -20,11 +22,17 @@ class PlanState:
 
     def __init__(self, view: ClusterView, now: datetime) -> None:
         self.view, self.now = view, now
-        self.jobs = {j.job_id: j for j in sorted(view.jobs, key=lambda j: j.job_id)}
+        self.jobs = _by_id(view.jobs)
         self.instances = {i.instance_id: i for i in sorted(view.instances, key=lambda i: i.instance_id)}
         self.actions: list[StandingAction] = []
         self.touched_jobs: set[str] = set()
         self.touched_instances: set[str] = set()
+
+    def replace_jobs(self, jobs: Iterable[JobView]) -> None:
+        """Replace the jobs of the view before anything is decided. They may differ from the view's only in what other
+        jobs they await, of which budgets and prices do not depend."""
+        self.view = replace(self.view, jobs=tuple(jobs))
+        self.jobs = _by_id(self.view.jobs)
 
     @cached_property
     def records(self) -> dict[str, JobRecord | None]:
@@ -74,3 +82,7 @@ class PlanState:
         if instance is not None and instance.seated:
             return job_id in self.touched_jobs
         return name in self.touched_instances
+
+
+def _by_id(jobs: Iterable[JobView]) -> dict[str, JobView]:
+    return {job.job_id: job for job in sorted(jobs, key=lambda job: job.job_id)}

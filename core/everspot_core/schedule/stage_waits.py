@@ -4,25 +4,26 @@ from dataclasses import replace
 from datetime import datetime
 
 from everspot_core.jobs.records import JobState
-from everspot_core.schedule.admission import Admission, BudgetView
+from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.jobs import earliest_start
-from everspot_core.schedule.placement.queue import Rates
-from everspot_core.schedule.view import ClusterView, JobView
+from everspot_core.schedule.plan_state import PlanState
+from everspot_core.schedule.view import JobView
 
 
-def await_no_held_stages(view: ClusterView, now: datetime) -> ClusterView:
-    """Return the view in which no job awaits an identical stage that cannot begin now: jobs that it comes after have
-    not succeeded, its back-off is not over, or a budget of its team is too small.
+def await_no_held_stages(state: PlanState) -> None:
+    """Let no job await an identical stage that cannot begin now: jobs that it comes after have not succeeded, its
+    back-off is not over, or a budget of its team is too small.
 
     Another team, whose budget pays for the stage, would otherwise wait until the next month. Both jobs may compute the
     stage then, which costs less than the wait.
     """
-    awaited = {run.job_id for job in view.jobs if job.state is JobState.PENDING for run in job.same_stage}
+    jobs = state.view.jobs
+    awaited = {run.job_id for job in jobs if job.state is JobState.PENDING for run in job.same_stage}
     if not awaited:
-        return view
-    admission = Admission(BudgetView(view, now, Rates(view.pools, view.types)))
-    held_ids = {job.job_id for job in view.jobs if job.job_id in awaited and _is_held(job, admission, now)}
-    return replace(view, jobs=tuple(_without(job, held_ids) for job in view.jobs)) if held_ids else view
+        return
+    held_ids = {job.job_id for job in jobs if job.job_id in awaited and _is_held(job, state.admission, state.now)}
+    if held_ids:
+        state.replace_jobs(_without(job, held_ids) for job in jobs)
 
 
 def _is_held(job: JobView, admission: Admission, now: datetime) -> bool:

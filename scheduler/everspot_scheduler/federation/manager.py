@@ -5,7 +5,7 @@ should move is sent away before the next plan; a running one is ordered to stop 
 """
 
 import logging
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -142,6 +142,11 @@ class Federation:
                     self._back[job.job_id] = describe_move(move)
                 elif move is not None:
                     self._moves[job.job_id] = move
+
+    @property
+    def leaving_jobs(self) -> Set[str]:
+        """The jobs whose move to a peer was decided, and begins before the next plan."""
+        return self._moves.keys()
 
     def _poll_peers(self) -> None:
         self._peers.listen()

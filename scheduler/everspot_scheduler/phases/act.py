@@ -31,9 +31,9 @@ class ActPhase(TickPhase):
             "act",
             (
                 TickPart("assignments", self._carry_out),
+                TickPart("offers to peers", self._offer),
                 TickPart("launches", self._launch),
                 TickPart("releases", self._release),
-                TickPart("offers to peers", self._offer),
             ),
         )
 
@@ -49,7 +49,10 @@ class ActPhase(TickPhase):
             self._decide.run(tick)
 
     def _launch(self, tick: Tick) -> None:
-        self._services.elastic.launch(tick.launches, Tariff(tick.view))
+        """Launch for the jobs that stay. A job that moves to a peer would leave its instance unused."""
+        leaving = self._services.federation.leaving_jobs
+        staying = [launch for launch in tick.launches if launch.job_id not in leaving]
+        self._services.elastic.launch(staying, Tariff(tick.view))
 
     def _release(self, tick: Tick) -> None:
         elastic, cloud_calls = self._services.elastic, self._services.cloud_calls

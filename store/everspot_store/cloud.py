@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 Piece = TypeVar("Piece", bytes, memoryview)
 
 REQUEST_TIMEOUT = timedelta(seconds=10)  # documents are small; a lease must learn quickly that it cannot renew
-TRANSFER_TIMEOUT = timedelta(minutes=2)  # of one part or one range, not of the whole file
+TRANSFER_TIMEOUT = timedelta(minutes=2)  # of 16 MiB, not of a whole file: a line of 1.1 Mbit/s is enough
 CONNECT_TIMEOUT = timedelta(seconds=5)
 _LARGE_DOCUMENT = 4 * 1024 * 1024
 """Larger documents, such as the list of a dataset's files, take longer than `REQUEST_TIMEOUT` on a slow line."""
@@ -81,9 +82,16 @@ def open_cloud(
         return kind(url, client_options=http, retry_config=retry, **options)
 
     try:
-        return backend(url, client(REQUEST_TIMEOUT, 0), client(TRANSFER_TIMEOUT, _TRANSFER_RETRIES))
+        transfers = cache(lambda pieces: client(TRANSFER_TIMEOUT * pieces, _TRANSFER_RETRIES))
+        return backend(url, client(REQUEST_TIMEOUT, 0), lambda size: transfers(_timeout_pieces(size)))
     except (BaseError, ValueError) as error:
         raise StoreError(f"{url} cannot be opened: {short(error)}") from error
+
+
+def _timeout_pieces(size: int) -> int:
+    """Return how many times `TRANSFER_TIMEOUT` one request for so many bytes may take: a power of two, so that few
+    clients do for all sizes."""
+    return 1 << max(0, -(-size // _PIECE) - 1).bit_length()
 
 
 def _s3_config(where: str, region: str) -> dict[str, Any]:
@@ -127,13 +135,14 @@ class CloudBackend:
     Args:
         url: of the bucket.
         small: the client for documents; it never retries.
-        large: the client for files and large documents.
+        transfer: returns the client for a request of so many bytes, for files and large documents.
     """
 
-    def __init__(self, url: str, small: S3Store | GCSStore, large: S3Store | GCSStore) -> None:
+    def __init__(self, url: str, small: S3Store | GCSStore, transfer: Callable[[int], S3Store | GCSStore]) -> None:
         self._url = url
         self._small = small
-        self._large = large
+        self._transfer = transfer
+        self._large = transfer(_PIECE)
 
     def get(self, key: str) -> Versioned[bytes] | None:
         """See `Backend`."""
@@ -143,14 +152,15 @@ class CloudBackend:
             except (FileNotFoundError, PermissionDeniedError) as error:
                 self._absent(key, error)
                 return None
-            if answer.meta["size"] > _LARGE_DOCUMENT:
+            size = int(answer.meta["size"])
+            if size > _LARGE_DOCUMENT:
                 del answer  # this closes its connection
-                return self._get_large(key)
+                return self._get_large(key, size)
             return Versioned(bytes(answer.bytes()), _version(answer.meta))
 
-    def _get_large(self, key: str) -> Versioned[bytes] | None:
+    def _get_large(self, key: str, size: int) -> Versioned[bytes] | None:
         try:
-            answer = obstore.get(self._large, key)
+            answer = obstore.get(self._transfer(size), key)
         except FileNotFoundError:  # it existed a moment ago
             return None
         return Versioned(bytes(answer.bytes()), _version(answer.meta))
@@ -249,7 +259,8 @@ class CloudBackend:
                 moved(in_flight.popleft() if len(in_flight) > parts.in_flight else 0)
                 yield piece
 
-        obstore.put(self._large, key, paced(), chunk_size=parts.bytes, max_concurrency=parts.in_flight)
+        client = self._transfer(parts.bytes)
+        obstore.put(client, key, paced(), chunk_size=parts.bytes, max_concurrency=parts.in_flight)
         moved(sum(in_flight))
 
     def download_at(self, key: str, file: int, offset: int, consume: Consume) -> int | None:
@@ -321,7 +332,7 @@ class CloudBackend:
     def _client_for(self, data: bytes) -> S3Store | GCSStore:
         """Return the client that writes a document. `large` may repeat a conditional write and then report `LOST` after
         its own success, so the caller of a write compares the content."""
-        return self._large if len(data) > _LARGE_DOCUMENT else self._small
+        return self._transfer(len(data)) if len(data) > _LARGE_DOCUMENT else self._small
 
     def _absent(self, key: str, error: Exception) -> None:
         """Handle an answer that may mean a missing key. Returns if the key is missing.

@@ -4,12 +4,14 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import boto3
+import obstore
 import pytest
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Request
@@ -51,6 +53,27 @@ def bucket(aws: str, wire: Any, clock: ManualClock) -> Bucket:
 @pytest.fixture
 def table(bucket: Bucket) -> Table[Request]:
     return Table(bucket, "cancels", Request)
+
+
+@pytest.mark.parametrize(("mib", "timeout"), [(1, "10s"), (5, "2m"), (17, "4m")])
+def test_the_time_for_a_document_grows_with_its_size(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, mib: int, timeout: str
+) -> None:
+    timeouts: list[str] = []
+
+    def record(call: Callable[..., Any], client: Any, *args: Any, **options: Any) -> Any:
+        timeouts.append(client.client_options["timeout"])
+        return call(client, *args, **options)
+
+    for name in ("put", "get"):
+        monkeypatch.setattr(obstore, name, partial(record, getattr(obstore, name)))
+    document = bytes(mib * 2**20)
+    version = bucket.put("put", document)
+    assert bucket.create("created", document).outcome is WriteOutcome.DONE
+    assert bucket.replace("put", document, version).outcome is WriteOutcome.DONE
+    assert timeouts == [timeout] * 3
+    stored = bucket.get("put")
+    assert stored is not None and (len(stored.value), timeouts[-1]) == (len(document), timeout)
 
 
 def test_the_four_outcomes_on_the_wire(bucket: Bucket, wire: Any) -> None:

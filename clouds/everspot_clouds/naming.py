@@ -4,7 +4,7 @@ import re
 
 from everspot_core.capacity.catalogue import builtin
 
-_REGIONS = {"aws": re.compile(r"[a-z]{2}(-[a-z]+)+-\d"), "gcp": re.compile(r"[a-z]+-[a-z]+\d+")}
+_REGIONS = {"aws": re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d"), "gcp": re.compile(r"[a-z]+-[a-z]+\d+")}
 """The form of a region's name: us-east-1 on AWS, us-east1 on Google Cloud."""
 
 

@@ -46,7 +46,7 @@ def of_visits(prefixes: Sequence[str], home: str) -> tuple[str, ...]:
     return tuple(f"{prefix}{visit_prefix(home)}" for prefix in prefixes)
 
 
-_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]+\?region=[a-z]{2}(-[a-z]+)+-\d")
+_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]+\?region=[a-z]{2,4}(-[a-z]+)+-\d")
 _GS = re.compile(r"gs://[a-z0-9][a-z0-9._-]+")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::(\d{12}):role/([\w+=,.@-]{1,64})")
 _ACCOUNT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]@[a-z][a-z0-9.:-]+\.iam\.gserviceaccount\.com")

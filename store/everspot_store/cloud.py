@@ -24,7 +24,7 @@ from everspot_store.backend import Consume, Entry, Moved, Uploaded, Version, Ver
 from everspot_store.cloud_errors import Refused, short, translated
 from everspot_store.copying import write_at
 from everspot_store.errors import KeyTaken, StoreBusy, StoreError, StoreMissing, StoreUnavailable
-from everspot_store.region import endpoint
+from everspot_store.region import endpoint, regional_endpoint
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSCredentialProvider, RetryConfig, S3CredentialProvider
@@ -64,7 +64,7 @@ def open_cloud(
     options = dict[str, Any]()
     plain_http = False
     if url.startswith("s3://"):
-        options["config"] = _s3_config(endpoint(), region)
+        options["config"] = _s3_config(endpoint() or regional_endpoint(region), region)
         options["credential_provider"] = credentials
         kind: Callable[..., S3Store | GCSStore] = S3Store.from_url
         backend: type[CloudBackend] = CloudBackend

@@ -18,6 +18,9 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_store.errors import StoreError, StoreMissing, StoreUnavailable
 
 GLOBAL_ENDPOINT = "https://s3.amazonaws.com"
+_DOMAINS = {"cn-": "amazonaws.com.cn", "eusc-": "amazonaws.eu"}
+"""The domains of partitions of AWS that do not have `amazonaws.com`, by the beginning of their regions (AWS General
+Reference, "AWS service endpoints"). obstore does not know them."""
 _HEADER = "x-amz-bucket-region"
 _LIMIT = timedelta(seconds=10)
 _REGION = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")  # eu-west-1, us-gov-east-1
@@ -55,6 +58,12 @@ def located(manifest: Manifest) -> Manifest:
 def endpoint() -> str:
     """Return S3's endpoint of the standard environment, or an empty string for AWS's own."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
+def regional_endpoint(region: str) -> str:
+    """Return S3's endpoint of a region whose services have a domain of their own, or an empty string."""
+    domain = next((name for start, name in _DOMAINS.items() if region.startswith(start)), "")
+    return f"https://s3.{region}.{domain}" if domain else ""
 
 
 def region_of_bucket(bucket: str) -> str:

@@ -1,12 +1,23 @@
 """The partition of AWS in which a region lies: the ARNs of its resources begin with it."""
 
 import pytest
+from botocore.session import get_session
+from everspot_clouds.aws.egress import no_proxy
 from everspot_clouds.aws.preflight import simulated_resource
-from everspot_core.capacity.catalogue import builtin
+from everspot_clouds.aws.rules import dns_suffix, partition
+from everspot_clouds.aws.tags import ZONE
+from everspot_clouds.naming import cloud_of_region
+from everspot_core.capacity.catalogue import builtin, zone_region
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.cluster.preflight import PreflightPlan
+from everspot_store.region import regional_endpoint
 
-REGIONS = [("eu-west-1", "aws"), ("us-gov-west-1", "aws-us-gov"), ("cn-north-1", "aws-cn")]
+REGIONS = [
+    ("eu-west-1", "aws"),
+    ("us-gov-west-1", "aws-us-gov"),
+    ("cn-north-1", "aws-cn"),
+    ("eusc-de-east-1", "aws-eusc"),
+]
 
 
 @pytest.mark.parametrize(("region", "partition"), REGIONS)
@@ -24,3 +35,20 @@ def test_preflight_simulates_calls_on_resources_of_the_regions_own_partition(reg
         "ssm:GetParameter": f"arn:{partition}:ssm:{region}:123456789012:parameter/everspot/image/dev",
         "sqs:CreateQueue": f"arn:{partition}:sqs:{region}:123456789012:everspot-dev-preflight",
     }  # fmt: skip
+
+
+PARTITIONS = ("aws", "aws-cn", "aws-us-gov", "aws-eusc")
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_regions_are_known_with_the_partition_and_the_domain_of_the_clouds_own_client(name: str) -> None:
+    resolver = get_session().get_component("endpoint_resolver")
+    regions = resolver.get_available_endpoints("ec2", name)
+    assert regions
+    for region in regions:
+        host = resolver.construct_endpoint("s3", region, name)["hostname"]
+        domain = host.partition(f"{region}.")[2] or host.partition("s3.")[2]  # us-east-1 has the global endpoint
+        assert (cloud_of_region(region), partition(region), dns_suffix(name)) == ("aws", name, domain)
+        assert regional_endpoint(region) == ("" if domain == "amazonaws.com" else f"https://{host}")
+        assert f"s3.{region}.{domain}" in no_proxy(region, None)
+        assert ZONE.match(f"{region}a") and zone_region(f"{region}a") == region

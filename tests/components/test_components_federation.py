@@ -147,7 +147,8 @@ def test_the_way_out_is_the_schedulers_alone_and_only_where_endpoints_do_not_lea
 
 
 @pytest.mark.parametrize(
-    ("region", "partition"), [("eu-west-1", "aws"), ("us-gov-west-1", "aws-us-gov"), ("cn-north-1", "aws-cn")]
+    ("region", "partition"),
+    [("eu-west-1", "aws"), ("us-gov-west-1", "aws-us-gov"), ("cn-north-1", "aws-cn"), ("eusc-de-east-1", "aws-eusc")],
 )
 def test_buckets_of_a_peer_in_the_region_are_named_in_the_regions_partition(region: str, partition: str) -> None:
     urls = {part: f"s3://near-{part}?region={region}" for part in ("control", "data")}

@@ -132,6 +132,7 @@ for escalating in (
     allow("iam:PutRolePolicy", "arn:aws:iam::123456789012:*/*"),
     allow("iam:PutRolePolicy", "arn:aws:iam::123456789012:r*"),
     allow("iam:PutRolePolicy", "arn:aws-cn:iam::123456789012:role/*?"),
+    allow("iam:PutRolePolicy", "arn:aws-eusc:iam::123456789012:role/*?"),
     allow("iam:PutRolePolicy", "arn:aws:iam::*"),
     allow("iam:PutRolePolicy", "arn:*"),
     allow("iam:Update*"),

@@ -9,6 +9,8 @@ from typing import Any
 from everspot_core.validation.cidr import parse_block
 from everspot_core.validation.problems import Problems, shown
 
+from everspot_clouds.aws.rules import dns_suffix, partition
+
 ALWAYS_DIRECT = ("169.254.169.254", "fd00:ec2::254", "127.0.0.0/8", "::1")
 """Hosts that are never reached through a proxy: the metadata service, and the machine itself."""
 
@@ -94,8 +96,8 @@ def _id_problems(problems: Problems, name: str, ids: Sequence[Any], pattern: re.
 def no_proxy(region: str, hosts: Sequence[str] | None) -> tuple[str, ...]:
     """Return the hosts that are reached without the proxy: the given ones, otherwise S3 of the region, which is
     expected to have a gateway endpoint. The metadata service is always among them."""
-    s3 = (f"s3.{region}.amazonaws.com", f".s3.{region}.amazonaws.com")
-    return (*ALWAYS_DIRECT, *(s3 if hosts is None else hosts))
+    s3 = f"s3.{region}.{dns_suffix(partition(region))}"
+    return (*ALWAYS_DIRECT, *((s3, f".{s3}") if hosts is None else hosts))
 
 
 def way_problems(problems: Problems, subnets: Sequence[Subnet], ways: Ways, services: Sequence[str]) -> None:

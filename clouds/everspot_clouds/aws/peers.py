@@ -23,6 +23,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from everspot_clouds.aws.errors import error_code, trouble
+from everspot_clouds.aws.rules import dns_suffix, partition
 from everspot_clouds.base import CloudError, Prover, Trouble
 from everspot_clouds.base.proof import AWS_REQUEST, JWT, Proof
 from everspot_clouds.federation_names import region_of_url
@@ -47,9 +48,10 @@ def proof(region: str) -> Prover:
         except BotoCoreError as error:
             raise CloudError(f"the instance's role cannot be obtained: {error}", trouble(error)) from None
         # Google takes STS's regional endpoints and no other ones.
-        url = f"https://sts.{region}.amazonaws.com?Action=GetCallerIdentity&Version=2011-06-15"
+        host = f"sts.{region}.{dns_suffix(partition(region))}"
+        url = f"https://{host}?Action=GetCallerIdentity&Version=2011-06-15"
         # Signed with the request, the header binds it to one provider: nobody can use it with another one.
-        headers = {"x-goog-cloud-target-resource": audience, "host": f"sts.{region}.amazonaws.com"}
+        headers = {"x-goog-cloud-target-resource": audience, "host": host}
         request = AWSRequest(method="POST", url=url, headers=headers)
         SigV4Auth(keys, "sts", region).add_auth(request)
         signed_request = {

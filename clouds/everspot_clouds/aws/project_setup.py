@@ -13,7 +13,7 @@ from everspot_clouds.base.project_setup import ProjectAnswers, SetupStep, check_
 from everspot_clouds.price_files import project_table
 
 _ACCOUNT = re.compile(r"\d{12}")
-_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d")
 
 BOOTSTRAP_SETTINGS = """\
 # Once per account, by hand and before everything else: the state of all stacks, the roles of the repository's jobs, and

@@ -78,13 +78,13 @@ BILLING = BillingRules(
 
 def partition(region: str) -> str:
     """Return the partition of AWS that a region belongs to, as ARNs name it."""
-    begins = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+    begins = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
     return next((name for start, name in begins.items() if region.startswith(start)), "aws")
 
 
 def dns_suffix(partition: str) -> str:
     """Return the domain of the services of a partition (AWS General Reference, "AWS service endpoints")."""
-    return "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
+    return {"aws-cn": "amazonaws.com.cn", "aws-eusc": "amazonaws.eu"}.get(partition, "amazonaws.com")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ VALUE_AT_MOST = 256
 _SIGNS = "_.:/=+-@"
 _ALLOWED = f"letters, digits, spaces and {_SIGNS}"
 
-ZONE = re.compile(r"^[a-z]{2}(?:-[a-z]+)+-\d+(?:[a-z]|-[a-z]+-\d+[a-z])\Z")
+ZONE = re.compile(r"^[a-z]{2,4}(?:-[a-z]+)+-\d+(?:[a-z]|-[a-z]+-\d+[a-z])\Z")
 """Name of an availability zone or local zone."""
 
 _ARN = re.compile(

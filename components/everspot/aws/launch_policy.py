@@ -11,6 +11,7 @@ New ones are restricted to the cluster's launch template, and to the tags that t
 
 from collections.abc import Sequence
 
+from everspot_clouds.aws import rules
 from everspot_clouds.aws.rules import CLUSTER_TAG, LAUNCH_TAG, ROLE_TAG
 from everspot_core.jobs.records import Role
 
@@ -119,7 +120,10 @@ def _volume_keys(arns: Sequence[str], region: str) -> list[Statement]:
     and "kms:GrantIsForAWSResource")."""
     if not arns:
         return []
-    by_ec2 = {"kms:ViaService": f"ec2.{region}.amazonaws.com"}
+    # The guide names amazonaws.com alone; which form other partitions send is not documented for all of them.
+    domains = sorted({"amazonaws.com", rules.dns_suffix(rules.partition(region))})
+    services = [f"ec2.{region}.{domain}" for domain in domains]
+    by_ec2 = {"kms:ViaService": services if len(services) > 1 else services[0]}
     use = ["Decrypt", "DescribeKey", "GenerateDataKeyWithoutPlaintext", "ReEncryptFrom", "ReEncryptTo"]
     return [
         allow("EncryptVolumes", [f"kms:{action}" for action in use], list(arns), StringEquals=by_ec2),

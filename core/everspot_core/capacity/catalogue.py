@@ -16,7 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from everspot_core.counting import counted
 from everspot_core.documents import Frozen
 
-_LETTER_ZONE = re.compile(r"^([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])\Z")
+_LETTER_ZONE = re.compile(r"^([a-z]{2,4}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])\Z")
 _DASHED_ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-[a-z]\Z")
 
 

@@ -46,7 +46,7 @@ def covers(pattern: str, action: str) -> bool:
 
 IDENTITIES = ("role", "user", "group", "policy")
 """The kinds of resources of IAM by which permissions are given."""
-_PARTITIONS = ("aws", "aws-cn", "aws-us-gov")
+_PARTITIONS = ("aws", "aws-cn", "aws-us-gov", "aws-eusc")
 _SOME_NAMES = ("x", "acme-0123456789/Ops_team+ci=1,@Z")
 """Names of one and of many characters. A pattern that matches both singles out no identity."""
 

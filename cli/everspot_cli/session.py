@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from everspot_cli import credentials, userconfig
-from everspot_cli.errors import CliError
+from everspot_cli.errors import CliError, Exit
 from everspot_cli.target import Target, choose
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ class Session:
         """
         from everspot_store import Store
 
+        self._refuse_accelerated_clock()
         url, own = self.store_url, credentials.for_store(self.store_url, self.target.profile)
         # No cache for a store in a folder: its files are read as fast as a cache of them.
         cache_file = None if url.startswith("file:") else userconfig.base("XDG_CACHE_HOME", ".cache") / DOCUMENT_CACHE
@@ -106,6 +107,19 @@ class Session:
             words = f"cluster {store.manifest().cluster}: {self.store_url} ({self.target.source})"
             self.errors.print(words, style="dim", soft_wrap=True)
         return store
+
+    def _refuse_accelerated_clock(self) -> None:
+        """Refuse the clock of a local cloud, which a shell may still have, at any other store: jobs there would look
+        months old."""
+        from everspot_store.cloud import is_local
+
+        if self.clock.scale != 1 and not is_local(self.store_url):
+            raise CliError(
+                f"EVERSPOT_CLOCK makes time run {self.clock.scale:g} times as fast, and {self.store_url} is of "
+                "no local cloud",
+                Exit.USAGE,
+                hint="unset EVERSPOT_CLOCK",
+            )
 
     def peer_store(self, peer: "Peer") -> "Store":
         """Return the store of another cluster, with this user's own credentials.
@@ -238,13 +252,15 @@ class Session:
                 live.update(draw(), refresh=True)
 
     def _print_changes(self, lines: Callable[[], dict[str, str]]) -> NoReturn:
+        from everspot_cli.console import without_controls
+
         before: dict[str, str] = {}
         while True:
             current = lines()
             changed_lines = [words for name, words in current.items() if before.get(name) != words]
             changed_lines += [f"{name}: no longer listed" for name in before if name not in current]
             for words in changed_lines:
-                print(f"{self.now:%Y-%m-%dT%H:%M:%SZ} {words}", file=sys.stdout, flush=True)  # noqa: T201 - the answer
+                print(without_controls(f"{self.now:%Y-%m-%dT%H:%M:%SZ} {words}"), file=sys.stdout, flush=True)  # noqa: T201 - the answer
             before = current
             self.clock.sleep(REFRESH)
 

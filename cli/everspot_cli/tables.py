@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from rich.console import Group, RenderableType
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -145,16 +147,17 @@ def _epoch(row: dict[str, Any]) -> str:
     return f"{min(epochs, int(row['step'] / row['steps_per_epoch'] + EPOCH_TOLERANCE) + 1)} of {epochs}"
 
 
-def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Table:
+def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> RenderableType:
     """Return the table of the queue. In a narrow terminal a job's instance is below its id, and priority and submission
-    are only in `everspot job ID`."""
+    are only in `everspot job ID`. In a very narrow one each id has a line of its own, which is never cut."""
     wide = empty_table(
         ("ID", "PRIORITY", "SUBMITTED", "STATUS", "ON", "STEPS", "TOT. DURATION", "JOB DURATION", "#INT."),
         text_columns=5,
     )
-    # A long status is continued below, so that it does not cut the id that one copies.
+    # A long status is continued below. An id is not, because people and scripts copy it.
     columns = ("ID, ON", "STATUS", "STEPS", "TOT.\nDURATION", "JOB\nDURATION", "#INT.")
-    narrow = empty_table(columns, text_columns=2, fold=("ID, ON", "STATUS"))
+    narrow = empty_table(columns, text_columns=2, fold=("STATUS",))
+    blocks: list[RenderableType] = []
     for row in rows:
         durations = (duration(row["total_duration_seconds"]), duration(row["job_duration_seconds"]))
         figures = (*durations, str(row["interruptions"]))
@@ -175,13 +178,23 @@ def jobs_table(rows: Sequence[dict[str, Any]], width: int, now: datetime) -> Tab
             else ""
         )
         narrow.add_row(f"{row['job_id']}{visit_line}{on}", status(row), steps(row, "\n"), *figures)
-    return wide if fits_width(wide, width) else narrow
+        blocks.append(Text(row["job_id"], style="bold", no_wrap=True, overflow="ignore"))
+        blocks.append(
+            Padding(Text.assemble(status(row), f"{visit_line}{on}\n{steps(row)}, {durations[0]}"), (0, 0, 0, 2))
+        )
+    if fits_width(wide, width):
+        return wide
+    return narrow if _measure(narrow).minimum <= width else Group(*blocks)
+
+
+def _measure(table: Table) -> Measurement:
+    console = PlainConsole(width=1000)
+    return Measurement.get(console, console.options, table)
 
 
 def fits_width(table: Table, width: int) -> bool:
     """Return whether a table is shown in full on a terminal of so many columns."""
-    console = PlainConsole(width=1000)
-    return Measurement.get(console, console.options, table).maximum <= width
+    return _measure(table).maximum <= width
 
 
 def instance_label(row: dict[str, Any], between: str = " ") -> str:

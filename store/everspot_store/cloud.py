@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError
@@ -92,6 +94,18 @@ def _timeout_pieces(size: int) -> int:
     """Return how many times `TRANSFER_TIMEOUT` one request for so many bytes may take: a power of two, so that few
     clients do for all sizes."""
     return 1 << max(0, -(-size // _PIECE) - 1).bit_length()
+
+
+def is_local(url: str) -> bool:
+    """Return whether a store is a folder, or a bucket of a local cloud that this machine serves."""
+    if url.startswith("file:"):
+        return True
+    where = endpoint() if url.startswith("s3://") else os.environ.get(GCS_ENDPOINT, "")
+    host = urlsplit(where).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _s3_config(where: str, region: str) -> dict[str, Any]:

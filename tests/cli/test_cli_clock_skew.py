@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from everspot_core.jobs.records import Reason
 
+from tests.cli.conftest import everspot
+
 SPEC = "name: train\nrecipe: image-classification\ndeadline: 9h\nexpected_duration: 1h\nbudget: {wall_clock: 2h}\n"
 SLOW_MACHINE = timedelta(minutes=10)
 """Longer than a submission takes anywhere, and much less than the skews."""
@@ -61,6 +63,17 @@ def test_retries_and_sweeps_count_from_the_stores_clock_too(
     jobs = [doc.value for doc in world.store.jobs.scan().values()]
     assert len(jobs) == 4
     assert all(abs(job.submitted_at - now) < SLOW_MACHINE for job in jobs)
+
+
+@pytest.mark.parametrize("url", ["s3://prod-control", "gs://prod-control"])
+def test_the_clock_of_a_local_cloud_is_refused_elsewhere(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Given a shell that was used with a local cloud, when it talks to a real cluster, then nothing is read or
+    written."""
+    for variable in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "GOOGLE_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    answer = everspot("--store", url, "gc", "--delete", env={"EVERSPOT_CLOCK": "60@1772539200"})
+    assert (answer.code, answer.out) == (2, "")
+    assert f"EVERSPOT_CLOCK makes time run 60 times as fast, and {url} is of no local cloud" in answer.err
 
 
 def test_a_right_clock_is_left_alone_and_a_dry_run_writes_nothing(

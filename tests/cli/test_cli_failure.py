@@ -1,5 +1,6 @@
 """The display of a failed job: its own exception first, then its last lines, then a shortened history."""
 
+import unicodedata
 from datetime import timedelta
 
 import pytest
@@ -89,6 +90,16 @@ def test_a_failed_job_begins_with_its_exception_and_is_short_at_80_columns(world
     assert out.count("checkpointed") == 3 and "steps 100 to 4000" in out
     whole = world.run("job", "a-job", "--events").out
     assert whole.count("checkpointed") == 120 and "ATT." in whole and "EPOCH" not in whole
+
+
+def test_what_a_job_prints_does_not_command_the_terminal_of_a_reader(world):
+    evil = "\x1b]0;title\x07\x1b[2J\x1b]52;c;cm0gLXJmIH4=\x07\x9b2J\x08"
+    world.submit("j", retries={"errors": 0})
+    fail(world, "j", message=f"ValueError: {evil}", traceback=f"boom {evil}", detail=f"ValueError: {evil}", attempts=1)
+    for command in (("job", "j"), ("job", "j", "--events"), ("jobs", "--all"), ("report",)):
+        shown = world.run(*command).out
+        assert not [char for char in shown if unicodedata.category(char) == "Cc" and char not in "\n\t"], command
+    assert "ValueError: \N{REPLACEMENT CHARACTER}]0;title" in world.run("job", "j").out
 
 
 def test_what_the_agent_knows_of_the_exception_goes_first(world):

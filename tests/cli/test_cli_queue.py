@@ -143,6 +143,19 @@ def test_ids_types_and_zones_are_whole_at_80_columns(world):
     assert "i-base" in out and "m6i.large" in out and "us-east-1a on-demand" in out and "…" not in out
 
 
+@pytest.mark.parametrize("width", [None, "20", "40", "52", "60", "80", "200"])
+def test_ids_are_whole_at_each_width_and_in_a_pipe(world, width):
+    name = "llama3-8b-sft-lr3e-4-b64-0a1b2c3d"
+    world.submit(name)
+    world.assign(name, "i-base", 10)
+    world.start(name, 20)
+    answer = world.run("jobs", env={"COLUMNS": width or ""})
+    (line,) = [line for line in answer.out.splitlines() if name in line]
+    assert "RUNNING" in answer.out
+    if width is None:
+        assert "RUNNING" in line and "i-base" in line
+
+
 @pytest.mark.parametrize("width", ["200", "80"])
 def test_a_job_that_missed_its_deadline_is_shown_as_late(world, width):
     for job in ("punctual", "tardy", "failed"):

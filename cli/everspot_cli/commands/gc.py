@@ -1,6 +1,5 @@
 """`everspot gc`."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,11 +30,15 @@ def gc(
 
     Outputs of jobs stay, and everything that a job or a dataset refers to.
     """
+    from everspot_store import SystemClock
     from everspot_store.garbage import Collector
 
     session = current_session(context, json)
     collector = Collector(session.store)
-    garbage = collector.find(parse_duration_option(keep, "--keep"), session.now, datetime.now(UTC))
+    age = parse_duration_option(keep, "--keep")
+    # By the store's clock: by one of this machine that is ahead, what has just ended would be old.
+    store_now = SystemClock().now() + session.clock_skew
+    garbage = collector.find(age, session.submission_time, store_now)
     if delete:
         garbage = collector.remove(garbage)
     rows = _rows(garbage)

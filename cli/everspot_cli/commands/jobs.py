@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from everspot_cli.commands.options import Json, Watch, current_session
+from everspot_cli.console import PlainConsole
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.queue import JobQuery, job_rows
 from everspot_cli.rows import MEANING_OF_STATUS
@@ -80,12 +81,13 @@ def jobs(
     if session.json:
         session.answer(job_rows(session, query).rows)
     elif watch:
-        session.redraw(lambda: _page(session, query), lambda: _lines(session, query))
+        session.redraw(lambda: _page(session, query, session.console.width), lambda: _lines(session, query))
     else:
-        session.console.print(_page(session, query))
+        width = session.console.table_width
+        PlainConsole(width=width).print(_page(session, query, width), crop=False)
 
 
-def _page(session: Session, query: JobQuery) -> RenderableType:
+def _page(session: Session, query: JobQuery, width: int) -> RenderableType:
     listing = job_rows(session, query)
     if not listing.rows:
         return Text(_no_jobs_text(query))
@@ -95,7 +97,7 @@ def _page(session: Session, query: JobQuery) -> RenderableType:
     notes = [" ".join(part for part in words if part), *sentences(listing.rows, session.now)]
     below = Text("\n".join(note for note in notes if note), style="dim")
     table, waits = (
-        jobs_table(listing.rows, session.console.width, session.now),
+        jobs_table(listing.rows, width, session.now),
         waiting_table(listing.rows, session.now),
     )
     return Group(table, "", waits, below) if waits is not None else Group(table, below)

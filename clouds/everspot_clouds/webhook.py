@@ -1,5 +1,6 @@
 """Posts a notification to a webhook. Its address is a secret: no error contains any part of it."""
 
+import html
 import json
 import urllib.error
 import urllib.request
@@ -24,6 +25,9 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 def post(url: str, body: dict[str, Any]) -> None:
     """Post JSON to a webhook. Redirects are not followed.
 
+    `text` is escaped, since chats read it as a format in which `<!channel>` calls everybody and `<URL|words>` is a
+    link (Slack, "Formatting text for app surfaces", "Escaping text"). Other fields stay as they are.
+
     Raises:
         OSError: if it does not answer, or not with success.
         ValueError: if the address is no https address, or has a user or a password in it.
@@ -31,7 +35,7 @@ def post(url: str, body: dict[str, Any]) -> None:
     if not _is_https(url):
         raise ValueError("the webhook's secret is no https address")
     request = urllib.request.Request(  # noqa: S310  https only, see above
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
+        url, json.dumps(body | _escaped(body)).encode(), {"Content-Type": "application/json"}, method="POST"
     )
     try:
         with urllib.request.build_opener(NoRedirects).open(request, timeout=WITHIN.total_seconds()):
@@ -41,6 +45,10 @@ def post(url: str, body: dict[str, Any]) -> None:
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise OSError(f"the webhook does not answer: {type(reason).__name__}") from None
+
+
+def _escaped(body: dict[str, Any]) -> dict[str, str]:
+    return {"text": html.escape(body["text"], quote=False)} if isinstance(body.get("text"), str) else {}
 
 
 def _is_https(url: str) -> bool:

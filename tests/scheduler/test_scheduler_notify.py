@@ -250,11 +250,12 @@ def make_certificate(folder: Path) -> Path:
 
 def test_a_webhook_that_redirects_gets_the_message_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A real server with TLS. The place that it names is on the same server, and is not asked."""
-    certificate, paths = make_certificate(tmp_path), list[str]()
+    certificate, paths, bodies = make_certificate(tmp_path), list[str](), list[dict[str, str]]()
 
     class Moved(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             paths.append(self.path)
+            bodies.append(json.loads(self.rfile.read(int(self.headers.get("Content-Length", 2))) or "{}"))
             self.send_response(307)
             self.send_header("Location", f"https://127.0.0.1:{server.server_port}/other")
             self.send_header("Content-Length", "0")
@@ -272,10 +273,12 @@ def test_a_webhook_that_redirects_gets_the_message_alone(tmp_path: Path, monkeyp
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     with pytest.raises(OSError, match=r"^the webhook answered 307$"):
-        post(f"https://127.0.0.1:{server.server_port}/secret-path", {"text": "t"})
+        post(f"https://127.0.0.1:{server.server_port}/secret-path", {"text": "<!channel> a & b", "detail": "<a & b>"})
     server.shutdown()
     server.server_close()
     assert paths == ["/secret-path"]
+    # A chat obeys `text`: it would call everybody. Programs read the other fields.
+    assert bodies == [{"text": "&lt;!channel&gt; a &amp; b", "detail": "<a & b>"}]
 
 
 def test_a_webhook_that_does_not_answer_is_told_without_its_address(aws: str):

@@ -13,7 +13,15 @@ from typing import NoReturn
 
 from everspot_store.errors import UnsafeArchive
 
-LEFT_OUT = ("__pycache__", "*.pyc", ".git", ".venv", ".everspot", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+CREDENTIALS = (
+    *(".ssh", ".aws", ".azure", ".kube", ".docker", ".gnupg", ".netrc", ".pgpass"),
+    *("id_rsa", "id_ecdsa", "id_ed25519", "application_default_credentials.json"),
+)
+"""Folders and files in which programs keep keys of people. Who may read the data bucket would read them."""
+LEFT_OUT = (
+    *("__pycache__", "*.pyc", ".git", ".venv", ".everspot", ".mypy_cache", ".ruff_cache", ".pytest_cache"),
+    *CREDENTIALS,
+)
 _COMPRESSION = 6
 
 

@@ -1,5 +1,6 @@
 """`everspot.job`: functions of notebooks, scripts and modules as jobs. What is submitted is run as an agent runs it."""
 
+import importlib
 import inspect
 import itertools
 import json
@@ -411,6 +412,27 @@ def test_a_function_of_a_module_is_imported_from_its_module(
     assert handle.result() == fit(4) == 8
     with pytest.raises(everspot.CliError, match=r"code has to be .*project, from which cont_pack\.fit is imported"):
         fit.options(code=str(package)).submit(x=4)
+
+
+def test_a_function_of_a_module_in_the_home_folder_takes_no_keys_along(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "home_models.py").write_text("def fit(x):\n    return x\n")
+    monkeypatch.setenv("EVERSPOT_STORE", world.url)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.syspath_prepend(str(home))
+    fit = importlib.import_module("home_models").fit
+    with pytest.raises(everspot.CliError, match=r"home_models\.py lies in .*home, and its whole folder would go along"):
+        everspot.job(fit).submit(1)
+    (home / ".ssh").mkdir()
+    (home / ".ssh/id_ed25519").write_text("key")
+    (home / "id_rsa").write_text("key")
+    handle = everspot.job(code=str(home))(fit).submit(1)
+    folder = tmp_path / "fetched"
+    world.store.fetch_code(world.store.jobs.get(handle.job_id).value, folder)
+    assert sorted(path.name for path in folder.rglob("*")) == ["everspot_function.py", "home_models.py"]
 
 
 def test_an_instance_imports_a_decorated_function_without_the_command() -> None:

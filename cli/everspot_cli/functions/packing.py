@@ -70,6 +70,11 @@ def _code_folder(function: FunctionType, code: Any) -> Path | None:
     home = file.parents[depth]
     if root is None and is_installed(file):
         raise CliError(f"{function.__name__}: {module.__name__} is installed: write a function that calls it")
+    if root is None and home in (Path.home().resolve(), Path(home.anchor)):
+        raise CliError(
+            f"{function.__name__}: {file} lies in {home}, and its whole folder would go along: move it to a folder of "
+            "its own"
+        )
     if root is not None and root != home:
         raise CliError(f"{function.__name__}: code has to be {home}, from which {module.__name__} is imported")
     return home

@@ -1,6 +1,7 @@
 """Requests of a user, written into the store for the scheduler to carry out: by commands and by the web UI."""
 
 import getpass
+import os
 import secrets
 from dataclasses import dataclass
 from typing import Any
@@ -27,9 +28,9 @@ class Requested:
 
 
 def user() -> str:
-    """Return the name of the user on this machine."""
+    """Return the name of the user on this machine, as text that every store takes."""
     try:
-        return getpass.getuser()
+        return os.fsencode(getpass.getuser()).decode(errors="replace")
     except (KeyError, OSError):
         return "unknown"
 

@@ -2,7 +2,7 @@
 allowed."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from everspot_cli.errors import CliError, Exit, fields_wrong, list_problems
 from everspot_cli.yamlfile import parse_value, read_yaml
 
 _VALUE = 80  # characters of a wrong value that are shown
+_UNDECODED = "has bytes that are not UTF-8"
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,25 @@ def build_spec(
     if spec is None or overrides.problems:
         raise _spec_error(subject, overrides, problems)
     local_paths = {"code": spec.code, "requirements": spec.requirements}
-    return spec.model_copy(
+    spec = spec.model_copy(
         update={n: str((path.parent / v).resolve()) for n, v in local_paths.items() if v is not None}
     )
+    undecoded = [Problem(name, _UNDECODED) for name in _undecoded_fields(spec.model_dump(exclude_unset=True))]
+    if undecoded:
+        raise _spec_error(subject, overrides, undecoded)
+    return spec
+
+
+def _undecoded_fields(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the path of each text that has bytes of a path, a variable or an option that are not UTF-8."""
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        yield path
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _undecoded_fields(inner, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _undecoded_fields(inner, f"{path}[{number}]")
 
 
 def override_spec(spec: JobSpec, subject: str, overrides: Overrides) -> JobSpec:

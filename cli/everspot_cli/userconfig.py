@@ -2,13 +2,13 @@
 
 import json
 import os
-import secrets
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from everspot_cli.errors import CliError
+from everspot_cli.governance.file_output import replace_file
 
 _HEAD = (
     "# The clusters of `everspot cluster use`. Every command talks to the current one unless an option names another.\n"
@@ -86,14 +86,10 @@ def save(config: UserConfig) -> None:
     for cluster in config.clusters.values():
         lines.append(f"\n[clusters.{_quote(cluster.name)}]\nstore = {_quote(cluster.store)}\n")
         lines.append(f"profile = {_quote(cluster.profile)}\n" if cluster.profile else "")
-    temporary = path().with_name(f".config-{secrets.token_hex(4)}")
     try:
         path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary.touch(mode=0o600)
-        temporary.write_text("".join(lines), encoding="utf-8")
-        temporary.replace(path())
+        replace_file(path(), "".join(lines).encode(), mode=0o600)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise CliError(f"{path()} cannot be written: {error.strerror or error}") from None
 
 

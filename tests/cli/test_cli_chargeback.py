@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import re
 from html.parser import HTMLParser
 
@@ -24,6 +25,23 @@ def charged(world, *arguments):
     answer = world.run("--json", "chargeback", *MARCH, *arguments)
     assert answer.code == 0, answer.err
     return answer.json
+
+
+def test_files_keep_links_and_devices(past, tmp_path):
+    """Given a link to a file, and one to a pipe, when a table is written to it, then the link stays."""
+    (tmp_path / "real.csv").write_text("old")
+    (tmp_path / "real.csv").chmod(0o600)
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    reading, writing = os.pipe()
+    (tmp_path / "stdout").symlink_to(f"/proc/self/fd/{writing}")
+    for name in ("link.csv", "stdout"):
+        answer = past.run("--json", "chargeback", *MARCH, "--csv", str(tmp_path / name))
+        assert (answer.code, (tmp_path / name).is_symlink()) == (0, True), answer.err
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read() == (tmp_path / "real.csv").read_bytes()
+    assert (tmp_path / "real.csv").read_text().startswith("cluster,month")
+    assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["link.csv", "real.csv"]
 
 
 def test_the_lines_of_each_tag_add_up_to_the_report(past):

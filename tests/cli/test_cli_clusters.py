@@ -51,6 +51,16 @@ def test_no_command_opens_a_store_without_naming_it():
     assert [path.name for path in rooms.rglob("*.py") if "Store.open(" in path.read_text()] == ["session.py"]
 
 
+def test_a_file_of_clusters_that_is_a_link_stays_one(world, tmp_path):
+    target, link = tmp_path / "dotfiles.toml", userconfig.path()
+    target.touch()
+    link.parent.mkdir(parents=True)
+    link.symlink_to(target)
+    assert everspot("use", "one", "--store", world.url).code == 0
+    assert link.is_symlink() and 'current = "one"' in target.read_text()
+    assert target.stat().st_mode & 0o077 == 0
+
+
 def test_a_cluster_is_noted_once_and_used_from_any_folder(world, other, tmp_path, monkeypatch):
     assert everspot("use", "one", "--store", str(world.root / "control")).code == 0
     assert everspot("--store", other.url, "use", "two").code == 0

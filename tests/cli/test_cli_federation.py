@@ -173,6 +173,11 @@ def test_a_folder_cluster_gets_peers_and_loses_them_by_the_command(world, peer):
     answer = world.run("--json", "federation", "--add", str(peer.control.url), "--egress", "0.12").json
     (row,) = answer["peers"]
     assert (row["name"], row["cloud"], row["egress_usd_per_gb"], row["problem"]) == ("there", "folder", 0.12, None)
+    peer.write_manifest(peer.manifest().model_copy(update={"federation": ()}))
+    (row,) = world.run("--json", "federation", "--add", str(peer.control.url), "--egress", "0.12").json["peers"]
+    assert row["problem"] is None
+    (back,) = peer.read_manifest().value.federation
+    assert (back.name, back.control_url, back.egress_usd_per_gb) == ("test", world.url, 0.12)
     assert world.run("federation", "--add", str(peer.control.url)).code == 0
     assert len(world.run("--json", "federation").json["peers"]) == 1
     refused = world.run("federation", "--remove", "elsewhere")
@@ -189,6 +194,10 @@ def test_peers_of_a_cluster_on_a_cloud_are_its_stacks(world, peer):
     world.store.write_manifest(own)
     refused = world.run("federation", "--add", str(peer.control.url))
     assert refused.code == 1 and "are declared in its stack" in refused.err
+    world.store.write_manifest(own.model_copy(update={"cloud": "folder"}))
+    peer.write_manifest(peer.manifest().model_copy(update={"cloud": "aws", "region": "eu-west-1"}))
+    refused = world.run("federation", "--add", str(peer.control.url))
+    assert (refused.code, "there, a cluster on aws, are declared in its stack" in refused.err) == (1, True)
 
 
 def doctor(world) -> dict[str, str]:

@@ -22,6 +22,27 @@ READ_AT_SUBMISSION = ["get cluster.json", "list clocks/", "get ledger/changeover
 EARLIEST = re.compile(r"The earliest is (\d{4}-\d\d-\d\d \d\d:\d\d) UTC")
 
 
+@pytest.mark.parametrize(
+    ("options", "folder", "field"),
+    [(("--env", "A=caf\udce9"), "job", "env.A"), ((), "caf\udce9", "code"), ((), "job", None)],
+)
+def test_bytes_that_are_no_utf8_are_refused_by_field_before_anything_is_written(
+    world, tmp_path, options, folder, field
+):
+    """Given a variable or a folder that is not UTF-8, when a job is submitted, then the error names it. The name of a
+    user is only readable."""
+    place = tmp_path / folder
+    (place / "src").mkdir(parents=True)
+    (place / "src/train.py").write_text("checkpoints")
+    (place / "job.yaml").write_text("name: x\nentrypoint: [train.py]\ncode: src\n")
+    answer = world.run("submit", str(place / "job.yaml"), *options, env={"LOGNAME": "b\udce9"})
+    if field is None:
+        assert [doc.value.submitted_by for doc in world.store.jobs.scan().values()] == ["b\N{REPLACEMENT CHARACTER}"]
+    else:
+        assert (answer.code, list(world.store.jobs.names())) == (1, [])
+        assert f"{field}: has bytes that are not UTF-8" in " ".join(answer.err.split())
+
+
 def declare(world, **kind) -> None:
     """A type of the cluster's own."""
     own = InstanceType(name="own.type", **kind)

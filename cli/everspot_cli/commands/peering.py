@@ -4,40 +4,51 @@ from typing import TYPE_CHECKING
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
+from everspot_cli.target import as_url
 
 if TYPE_CHECKING:
+    from everspot_core.cluster.manifest import Manifest
     from everspot_core.cluster.peers import Peer
 
 FOLDER = "folder"
 
 
 def add(session: Session, url: str, egress: float) -> None:
-    """Name the cluster behind a URL as a peer; one that is named already gets the new figures.
+    """Name the cluster behind a URL and this cluster as peers of each other. A peer that is named already gets the new
+    figures.
 
     Raises:
-        CliError: if this cluster is not on a folder, or there is no cluster to name behind the URL.
-        StoreError: if it cannot be read.
+        CliError: if one of the two is not on a folder, or there is no cluster behind the URL.
+        StoreError: if a description cannot be read or written.
     """
     from everspot_core.cluster.peers import Peer
 
-    _need_folder(session)
-    doc = session.peer_store(Peer(name=url, cloud=FOLDER, control_url=url, data_url=url)).read_manifest()
+    _need_folder(session.manifest)
+    url = as_url(url)
+    peer_store = session.peer_store(Peer(name=url, cloud=FOLDER, control_url=url, data_url=url))
+    doc = peer_store.read_manifest()
     if doc is None:
         raise CliError(f"there is no cluster at {url}: it has no cluster.json", Exit.NOT_FOUND)
     manifest = doc.value
     if manifest.cluster == session.manifest.cluster:
         raise CliError(f"{manifest.cluster} is this cluster itself, or has its name", Exit.USER)
+    _need_folder(manifest)
+    own = session.manifest
+    here = Peer(name=own.cluster, cloud=own.cloud, control_url=session.store_url, egress_usd_per_gb=egress)
+    # The peer first: it refuses jobs of a cluster that it does not name.
+    others = [p for p in manifest.federation if p.name != here.name]
+    peer_store.write_manifest(manifest.model_copy(update={"federation": (*others, here)}))
     peer = Peer(name=manifest.cluster, cloud=manifest.cloud, control_url=url, egress_usd_per_gb=egress)
-    _write(session, [*(p for p in session.manifest.federation if p.name != peer.name), peer])
+    _write(session, [*(p for p in own.federation if p.name != peer.name), peer])
 
 
 def remove(session: Session, name: str) -> None:
-    """Remove a peer.
+    """Remove a peer. It still names this cluster, until it is removed there, too.
 
     Raises:
         CliError: if this cluster is not on a folder, no peer has the name, or jobs are there.
     """
-    _need_folder(session)
+    _need_folder(session.manifest)
     peers = session.manifest.federation
     if name not in [peer.name for peer in peers]:
         names = ", ".join(peer.name for peer in peers) or "none"
@@ -51,11 +62,11 @@ def remove(session: Session, name: str) -> None:
     _write(session, [peer for peer in peers if peer.name != name])
 
 
-def _need_folder(session: Session) -> None:
-    cloud = session.manifest.cloud
-    if cloud != FOLDER:
+def _need_folder(manifest: "Manifest") -> None:
+    if manifest.cloud != FOLDER:
         raise CliError(
-            f"the peers of a cluster on {cloud} are declared in its stack", hint="`federation` in the stack's settings"
+            f"the peers of {manifest.cluster}, a cluster on {manifest.cloud}, are declared in its stack",
+            hint="`federation` in the stack's settings",
         )
 
 

@@ -101,9 +101,8 @@ def is_local(url: str) -> bool:
     if url.startswith("file:"):
         return True
     where = endpoint() if url.startswith("s3://") else os.environ.get(GCS_ENDPOINT, "")
-    host = urlsplit(where).hostname or ""
     try:
-        return host == "localhost" or ip_address(host).is_loopback
+        return ip_address(urlsplit(where).hostname or "").is_loopback
     except ValueError:
         return False
 

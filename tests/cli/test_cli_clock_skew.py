@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from everspot_core.jobs.records import Reason
+from everspot_store.cloud import is_local
 
 from tests.cli.conftest import everspot
 
@@ -74,6 +75,10 @@ def test_the_clock_of_a_local_cloud_is_refused_elsewhere(monkeypatch: pytest.Mon
     answer = everspot("--store", url, "gc", "--delete", env={"EVERSPOT_CLOCK": "60@1772539200"})
     assert (answer.code, answer.out) == (2, "")
     assert f"EVERSPOT_CLOCK makes time run 60 times as fast, and {url} is of no local cloud" in answer.err
+    for endpoint, expected in (("http://127.0.0.1:5000", True), ("https://storage.example", False)):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        monkeypatch.setenv("GOOGLE_BASE_URL", endpoint)
+        assert is_local(url) is expected
 
 
 def test_a_right_clock_is_left_alone_and_a_dry_run_writes_nothing(

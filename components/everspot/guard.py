@@ -7,7 +7,7 @@ A hook of the engine asks the cluster's store. Hooks run in the program, so `pul
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pulumi
 from everspot_core.capacity.launching import launched_ids
@@ -33,6 +33,12 @@ the power. The agent's unit stops within `TimeoutStopSec`, and checkpoints as fo
 (docs/reference/agent.md)."""
 
 REPLACEMENT_EFFECT = "replaced or deleted, it ends its instances"
+
+MOVE_EFFECT = (
+    "Pods are deleted with their service accounts and their scheduler: no checkpoint is certain, and a finalizer keeps "
+    "the old namespace until somebody removes it"
+)
+"""Effect of a deleted namespace on jobs (Kubernetes, "Namespaces"; "Finalizers")."""
 
 
 def guard(
@@ -76,6 +82,37 @@ def fleet_guard(
         return pulumi.ResourceOptions()
     binding = pulumi.ResourceHookBinding(before_delete=[before_delete], before_update=[smaller] if smaller else None)
     return pulumi.ResourceOptions(hooks=binding, delete_before_replace=True)
+
+
+def place_guard(
+    parent: pulumi.Resource, name: str, control_url: pulumi.Input[str], place: Mapping[str, str], *, on: bool
+) -> list[pulumi.Resource]:
+    """If `on`, return a resource whose update is refused while jobs run. `place`: settings whose change replaces
+    everything that instances run in. All of that has to depend on the resource, so that a refusal changes nothing."""
+    if not on:
+        return []
+    hooks = None
+    if _has_hooks():
+        on_preview = pulumi.ResourceHookOptions(on_dry_run=True)
+        hook = pulumi.ResourceHook(f"{name}-no-job-runs", lambda update: _check_move(parent, name, update), on_preview)
+        hooks = pulumi.ResourceHookBinding(before_update=[hook])
+    options = pulumi.ResourceOptions(parent=parent, hooks=hooks)
+    return [pulumi.Stash(name, options, input={"store": control_url, **place})]
+
+
+def _check_move(parent: pulumi.Resource, name: str, args: pulumi.ResourceHookArgs) -> None:
+    """Report, or refuse, a change of place. It asks the store whose URL is in the state."""
+    old, new = (dict((inputs or {}).get("input") or {}) for inputs in (args.old_inputs, args.new_inputs))
+    moved = [key for key in old if key != "store" and old[key] != new.get(key)]
+    if not moved:
+        return
+    url = str(old.get("store", ""))
+    if pulumi.runtime.is_dry_run():
+        change = f"another {' and '.join(moved)} ends all instances"
+        message = describe_change(url, None, refused=True, change=change, effect=MOVE_EFFECT)
+        pulumi.log.warn(f"{name}: {message}", parent)
+    else:
+        _refuse(url)
 
 
 def update_guard(name: str, refuse: Callable[[pulumi.ResourceHookArgs], None]) -> pulumi.ResourceOptions:
@@ -136,21 +173,23 @@ def refuse_while_jobs_run(args: pulumi.ResourceHookArgs) -> None:
 
 def describe_change(
     url: str,
-    market: Market,
+    market: Market | None,
     *,
     refused: bool,
     change: str = REPLACEMENT_EFFECT,
     effect: str = DELETION_EFFECT,
 ) -> str:
-    """Return a sentence on the effect of a change of a market's fleet on present jobs."""
+    """Return a sentence on the effect of a change on present jobs: of a market's fleet, or of all instances."""
     try:
         busy = busy_jobs(url, market)
+        remaining = launched_instances(url) if market is None and not busy else []
     except StoreError as error:
         state = f"whether jobs run on its instances could not be read from the store ({cut(str(error), 200)})"
     else:
-        if not busy:
+        if not busy and not remaining:
             return f"{change}; no job runs on them now"
-        state = f"{_count(busy)} on its instances now: {_names(busy)}"
+        idle = f"no job runs on them now, and these are not ended yet: {_names(remaining)}"
+        state = f"{_count(busy)} on its instances now: {_names(busy)}" if busy else idle
     unless = f". Not done while they run: `everspot cluster drain --wait` first, or {FORCE}=1" if refused else ""
     return f"{change}; {state}. {effect}{unless}"
 

@@ -125,6 +125,7 @@ def test_a_destroy_that_would_leave_launched_instances_running_is_refused(
     Store.open(url, url).ends.create("i-b", EndRecord(instance_id="i-b", ended_at=NOW, interrupted=False))
     with pytest.raises(pulumi.RunError, match=r"1 instance that the scheduler launched would be left running: i-a\. "):
         refuse_while_jobs_run(hook)
+    assert "no job runs on them now, and these are not ended yet: i-a. " in describe_change(url, None, refused=True)
     with monkeypatch.context() as forced:
         forced.setenv("EVERSPOT_FORCE_DESTROY", "1")
         refuse_while_jobs_run(hook)

@@ -3,14 +3,19 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import engine_killed
 import pytest
 import yaml
 from conftest import Rig, copied, running
 from everspot_core.cluster.manifest import Manifest
+from everspot_core.jobs.records import JobRecord, JobState
 from everspot_local.kubernetes.control_plane import ControlPlane
+from everspot_store import Store
+from pulumi import automation
 
 from tests.cli.conftest import everspot
 
@@ -20,6 +25,8 @@ PROGRAM, PLUGIN = TOOLCHAIN / "kubernetes/control-plane", TOOLCHAIN / "plugins/p
 DEFINITIONS = sorted((PROGRAM.parent / "definitions").glob("*.yaml"))
 STACK, NAME = "kubernetes-dev", "everspot-kubernetes-dev"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+# This control plane has no node on which the scheduler could become ready.
+EXCLUDED = (f"--exclude=**{DEPLOYMENT}::{NAME}-scheduler", "--exclude-dependents")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +47,7 @@ def kubernetes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
     stacks = {name: home / "stacks" / f"Pulumi.{name}.yaml" for name in (STACK, "local")}
     written = {name: yaml.safe_load(path.read_text())["config"] for name, path in stacks.items()}
     own = {key: value for key, value in written["local"].items() if key.startswith("aws:")}
-    cluster = written[STACK]["everspot:cluster"] | {"context": "local", "guardJobs": False}
+    cluster = written[STACK]["everspot:cluster"] | {"context": "local"}
     cluster["capacity"] = {
         "instanceTypes": ["c6i.large", "m6i.large"],
         "elastic": {"maxInstances": 3, "zones": ["eu-west-1a", "eu-west-1b"]},
@@ -53,8 +60,21 @@ def kubernetes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
         yield rig
 
 
+@pytest.fixture
+def at_home(kubernetes: Rig) -> Iterator[None]:
+    """A shell in the project's folder, which knows the local cloud."""
+    with engine_killed.at_home(kubernetes):
+        yield
+
+
 def objects(plane: ControlPlane, path: str) -> dict[str, dict[str, Any]]:
     return {each["metadata"]["name"]: each for each in plane.admin().get(path)["items"]}
+
+
+def has_only(plane: ControlPlane, namespace: str, other: str) -> bool:
+    """Whether there is one of two namespaces, and it stays."""
+    namespaces = objects(plane, "/api/v1/namespaces")
+    return other not in namespaces and "deletionTimestamp" not in namespaces[namespace]["metadata"]
 
 
 def test_a_cluster_is_declared_and_changed(kubernetes: Rig, plane: ControlPlane) -> None:
@@ -65,9 +85,7 @@ def test_a_cluster_is_declared_and_changed(kubernetes: Rig, plane: ControlPlane)
     # m6i.large is the most expensive of the two types: $0.107 in eu-west-1.
     assert "elastic: up to $0.32 more (3 instances of m6i.large at $0.107)" in previewed.output
     assert "elastic, all on Spot: $" in previewed.output and "nothing running: $0.002, " in previewed.output
-    # This control plane has no node on which the scheduler could become ready.
-    excluded = [f"--exclude=**{DEPLOYMENT}::{NAME}-scheduler"]
-    kubernetes.up(STACK, *excluded, "--exclude-dependents")
+    kubernetes.up(STACK, *EXCLUDED)
     associated = kubernetes.client("eks").list_pod_identity_associations(clusterName="research", namespace=NAME)
     assert {each["serviceAccount"] for each in associated["associations"]} == {"everspot-agent", "everspot-scheduler"}
     own = f"namespaces/{NAME}"
@@ -82,13 +100,40 @@ def test_a_cluster_is_declared_and_changed(kubernetes: Rig, plane: ControlPlane)
     assert not kubernetes.preview(STACK).changes.get(f"{NAME}-node-pool")
     kubernetes.settings("capacity.elastic.maxInstances", 5, stack=STACK)
     kubernetes.settings("datasetsClaim", "flowers", stack=STACK)
-    changed = kubernetes.up(STACK, *excluded, "--exclude-dependents")
+    changed = kubernetes.up(STACK, *EXCLUDED)
     assert changed.changes[f"{NAME}-node-pool"] == "update"
     assert objects(plane, "/apis/karpenter.sh/v1/nodepools")[NAME]["spec"]["limits"] == {"nodes": 5}
     (template,) = objects(plane, f"/api/v1/{own}/podtemplates").values()
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent"}, "spec": template["template"]["spec"]}
     admitted = plane.admin().create(f"/api/v1/{own}/pods?dryRun=All", pod)["spec"]
     assert {"claimName": "flowers", "readOnly": True} in [v.get("persistentVolumeClaim") for v in admitted["volumes"]]
+
+
+def test_another_namespace_waits_for_running_jobs(kubernetes: Rig, plane: ControlPlane, at_home: None) -> None:
+    """Given a job that runs, when the namespace of its pods changes, then a preview says what that does to the job, and
+    `up` changes nothing until the job is drained."""
+    store = Store.open(kubernetes.outputs["controlUrl"])
+    runs = JobRecord(
+        job_id="vision-1", state=JobState.RUNNING, owner="pod-1", changed_at=datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    version = store.records.create("vision-1", runs)
+    assert version is not None
+    kubernetes.settings("namespace", "moved", stack=STACK)
+    roles = kubernetes.client("iam").list_roles()["Roles"]
+    with pytest.raises(automation.CommandError) as refused:
+        kubernetes.up(STACK, "--yes", *EXCLUDED)  # which begins with a preview
+    message = str(refused.value)
+    assert f"{NAME}-place: another namespace ends all instances; 1 job runs on its instances now: vision-1. " in message
+    assert "1 job would be ended: vision-1. `everspot cluster drain --wait`" in message
+    assert has_only(plane, NAME, "moved")
+    assert kubernetes.client("iam").list_roles()["Roles"] == roles
+    drained = runs.model_copy(update={"state": JobState.PENDING, "owner": None})
+    assert store.records.replace("vision-1", version, drained) is not None
+    assert kubernetes.up(STACK, *EXCLUDED).changes[f"{NAME}-namespace"] == "delete-replaced"
+    assert has_only(plane, "moved", NAME)
+    assert objects(plane, "/api/v1/namespaces/moved/podtemplates")
+    elastic = read_manifest(kubernetes).elastic
+    assert elastic is not None and set(elastic.places.values()) == {"moved"}
 
 
 def test_a_project_of_init_is_previewed(

@@ -27,7 +27,7 @@ from everspot.aws.notifications import build_notifications
 from everspot.aws.store import AwsStore
 from everspot.capacity import build_elastic, build_offer, list_markets, spelt
 from everspot.custom_types import declared_types, resolve_types
-from everspot.guard import guard
+from everspot.guard import guard, place_guard
 from everspot.kubernetes import documents
 from everspot.kubernetes.args import AwsKubernetesPoolArgs, AwsKubernetesPrometheusArgs
 from everspot.kubernetes.checking import check_pool, choose_namespace, parse_capacity, store_args
@@ -90,8 +90,11 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         pod_identity |= {"agent_account": documents.AGENT, "scheduler_account": documents.SCHEDULER}
         arns = {"control_arn": store.control_arn, "data_arn": store.data_arn}
         own = {"cluster": name, "pod_identity": pod_identity, **arns}
+        place = {"eksCluster": args["eks_cluster"], "namespace": self._place.namespace}
+        on = args.get("guard_jobs", True)
+        self._place_guard = place_guard(self, f"{name}-place", store.control_url, place, on=on)
         # The buckets first: they refuse a change of their key that would make objects unreadable for the roles.
-        stored = pulumi.ResourceOptions(parent=self, depends_on=[store])
+        stored = pulumi.ResourceOptions(parent=self, depends_on=[store, *self._place_guard])
         identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, **own), stored)
         self.agent_role_arn, self.scheduler_role_arn = identity.agent_role_arn, identity.scheduler_role_arn
         self.job_role_arn = identity.job_role_arn
@@ -130,7 +133,7 @@ class AwsKubernetesPool(pulumi.ComponentResource):
             f"{name}-guard",
             self.control_url,
             [*whole, *nodes, agents, scheduler],
-            on=args.get("guard_jobs", True),
+            on=on,
         )
         self.register_outputs(outputs(self))
 
@@ -150,7 +153,8 @@ class AwsKubernetesPool(pulumi.ComponentResource):
     def _declare(self, suffix: str, document: documents.Document, *after: pulumi.Resource) -> pulumi.Resource:
         """Declare an object of Kubernetes."""
         group, kind = document["apiVersion"], document["kind"]
-        options = pulumi.ResourceOptions(parent=self, provider=self._provider, version=PLUGIN, depends_on=list(after))
+        before = [*self._place_guard, *after]
+        options = pulumi.ResourceOptions(parent=self, provider=self._provider, version=PLUGIN, depends_on=before)
         token = f"kubernetes:{group if '/' in group else f'core/{group}'}:{kind}"
         return pulumi.CustomResource(token, f"{self._name}-{suffix}", document, options)
 

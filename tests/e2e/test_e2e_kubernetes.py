@@ -99,6 +99,27 @@ def test_two_jobs_share_a_node_and_go_on_together(live: KubernetesLive) -> None:
         lost_nothing(live, job, trainings(live, job))
 
 
+def test_two_jobs_of_one_node_go_on_apart_where_no_node_has_room_for_both(live: KubernetesLive) -> None:
+    """Given two jobs that fill a node and a third one on half of another, when the first two are evicted, then one goes
+    on beside the third job and the other on a new node, each at its step."""
+    lengths = {"parted-a": 3 * STEPS, "parted-b": 3 * STEPS, "parted-c": 5 * STEPS}
+    a, b, c = [live.submit_toy(name, steps, SECONDS, resources=PART) for name, steps in lengths.items()]
+
+    def pods_of_all() -> tuple[str, str] | None:
+        pods = [live.trains(job, steps=5) for job in (a, b, c)]
+        return (pods[0], pods[2]) if pods[0] and pods[2] and pods[0] == pods[1] != pods[2] else None
+
+    full, half = live.until(pods_of_all)
+    live.evict(full)
+    (undisturbed,) = trainings(live, c)
+    assert undisturbed.instance_id == half
+    began = {job: trainings(live, job) for job in (a, b)}
+    for job in began:
+        lost_nothing(live, job, began[job])
+    later = {attempts[1].instance_id for attempts in began.values()}
+    assert half in later and len(later) == 2
+
+
 def test_a_job_trains_on_while_the_api_server_is_away_for_a_minute(live: KubernetesLive) -> None:
     job = live.submit_toy("away", 4 * STEPS, SECONDS)
     pod = live.until(lambda: live.trains(job, steps=5))

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +34,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _FILES = "datasets/_files/"
 _PARALLEL = 4
 _LOOKS, _LOOK_EVERY = 60, timedelta(seconds=2)  # waits for a collector that is about to remove files of a new version
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROUNDS = 4  # the most rounds of listing and uploading until all files exist at the same time
 
 
@@ -73,6 +74,10 @@ class Dataset(Document):
     region: str | None = Field(
         default=None,
         description="Of the cluster in whose bucket this copy lies; None: not recorded.",
+    )
+    visit: str | None = Field(
+        default=None,
+        description="The visit for which it was copied from another cluster. Jobs of this one get it only by digest.",
     )
 
     @property
@@ -115,8 +120,13 @@ class Datasets:
 
         Files that the bucket has already are not sent again. The list that makes the version is written when all files
         exist at the same time. A collector may remove files that no version names yet during a long upload; they are
-        then sent again. `region`: of this cluster. `on_file` is called for each file, from several threads, with
-        whether the file was sent.
+        then sent again. Afterwards the version is the newest one, also if it was there before.
+
+        Args:
+            name: of the dataset.
+            folder: with its files.
+            region: of this cluster.
+            on_file: is called for each file, from several threads, with whether the file was sent.
 
         Raises:
             ValueError: if the name is wrong: lower-case letters, digits, `.`, `_` and `-`, at most 63.
@@ -146,16 +156,43 @@ class Datasets:
 
         _each(send, unique)
         self._complete(upload, unique)
-        dataset = Dataset(
-            name=name, digest=_digest(files), created_at=self._clock.now(), files=files, region=region or None
-        )
-        created = self._table.create(f"{name}/{dataset.digest}", dataset)
+        digest, versions = _digest(files), self.versions(name)
+        if versions and versions[0].digest == digest and versions[0].visit is None:
+            dataset = self.find(name, digest)
+        else:
+            dataset = Dataset(
+                name=name, digest=digest, created_at=self._time_after(versions), files=files, region=region or None
+            )
+            if self._table.create(f"{name}/{digest}", dataset) is None:
+                self.find(name, digest)  # refuse a list that somebody overwrote
+                self._table.put(f"{name}/{digest}", dataset)
         self._secure(upload, unique, dataset)  # send files again that were removed just before the version named them
-        return dataset if created is not None else self.find(name, dataset.digest)
+        return dataset
 
-    def take_over(self, dataset: Dataset, other: "Datasets", *, region: str | None = None) -> int:
-        """Copy a version of a dataset from another cluster, file by file. Returns the bytes of the files that were
-        missing here. A copy that was cut off is continued by the next call. `region`: of this cluster.
+    def _time_after(self, versions: Sequence[Dataset]) -> datetime:
+        """Return the time of a new version. It is later than those of all other versions of its name, whose uploaders
+        may have had clocks that were ahead."""
+        latest = [version.created_at + timedelta(microseconds=1) for version in versions if version.visit is None]
+        return max([self._clock.now(), *latest])
+
+    def take_over(
+        self,
+        dataset: Dataset,
+        other: "Datasets",
+        *,
+        visit: str,
+        region: str | None = None,
+        on_sent: Callable[[int], None] = lambda size: None,
+    ) -> int:
+        """Copy a version of a dataset from another cluster, file by file. A copy that was cut off is continued by the
+        next call. Return the bytes that were sent for the visit, by all calls together.
+
+        Args:
+            dataset: the version.
+            other: the datasets of its cluster.
+            visit: the id of the job for which it is copied.
+            region: of this cluster.
+            on_sent: is called with the size of each file that this call has sent, from several threads.
 
         Raises:
             FileNotFoundError: if the content of a file is gone there.
@@ -165,19 +202,22 @@ class Datasets:
         unique = list({file.sha256: file for file in dataset.files}.values())
         present = self._present_keys()
         missing = [file for file in unique if file.key not in present]
+        versions = [version for version in self.versions() if version.visit != visit]
+        earlier = {file.sha256 for version in versions for file in version.files}
 
         def send(file: DatasetFile) -> None:
             with tempfile.TemporaryDirectory(prefix="everspot-dataset-") as scratch:
                 other._data.download(file.key, Path(scratch, "file"), file.sha256)
                 self._send(file, Path(scratch, "file"))
+            on_sent(file.size)
 
         _each(send, missing)
         self._complete(send, unique)
         if self._table.get(f"{dataset.name}/{dataset.digest}") is None:
-            copy = dataset.model_copy(update={"region": region or None})
+            copy = dataset.model_copy(update={"region": region or None, "visit": visit})
             self._table.create(f"{dataset.name}/{dataset.digest}", copy)
         self._secure(send, unique, dataset)
-        return sum(file.size for file in missing)
+        return sum(file.size for file in unique if file.sha256 not in earlier)
 
     def scan_with_unreadable(self) -> tuple[list[Dataset], list[str]]:
         """Return all versions of all datasets, and the keys of documents that cannot be read."""
@@ -185,10 +225,14 @@ class Datasets:
         return [doc.value for doc in documents.values()], unreadable
 
     def versions(self, name: str = "") -> list[Dataset]:
-        """Return all versions of the dataset `name`, or of all datasets; the newest of each name first."""
+        """Return all versions of the dataset `name`, or of all datasets; the newest of each name first, and copies for
+        jobs of other clusters last."""
         under = f"{name}/" if name else ""
         documents = self._table.scan(under, _is_version)
-        return sorted((doc.value for doc in documents.values()), key=lambda d: (d.name, -d.created_at.timestamp()))
+        return sorted(
+            (doc.value for doc in documents.values()),
+            key=lambda d: (d.name, d.visit is not None, -_microseconds(d.created_at)),
+        )
 
     def find_reference(self, reference: str) -> Dataset:
         """Return the version that a job names, as `name@digest`, or as `name` for the newest one. Raises as `find`."""
@@ -208,7 +252,9 @@ class Datasets:
             versions = [exact.value] if exact is not None else []
         else:
             versions = [
-                version for version in self.versions(name) if digest is None or version.digest.startswith(digest)
+                version
+                for version in self.versions(name)
+                if (version.visit is None if digest is None else version.digest.startswith(digest))
             ]
         if not versions:
             raise DatasetMissing(name, digest, "does not exist")
@@ -328,6 +374,10 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _microseconds(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def _each(handle: Callable[[DatasetFile], None], files: Sequence[DatasetFile]) -> None:

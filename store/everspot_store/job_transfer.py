@@ -7,6 +7,7 @@ of either store.
 
 import mmap
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +32,24 @@ from everspot_store.store import Store
 _ROUNDS = 5
 
 
-def copy_to_host(home: Store, host: Store, job: JobSubmission, visit: JobSubmission, epoch: int) -> int:
-    """Copy the objects that a visit needs to the host, and create the visit's head there. `epoch`: the job's epoch at
-    home; its earlier owners are fenced out under it first. Returns the number of bytes that were sent.
+def copy_to_host(
+    home: Store,
+    host: Store,
+    job: JobSubmission,
+    visit: JobSubmission,
+    epoch: int,
+    on_sent: Callable[[int], None] = lambda size: None,
+) -> int:
+    """Copy the objects that a visit needs to the host, and create the visit's head there. Return the bytes that were
+    sent, also by earlier calls that were cut off.
+
+    Args:
+        home: the cluster of the job.
+        host: the cluster to which it goes.
+        job: at home.
+        visit: its job at the host.
+        epoch: the job's epoch at home; its earlier owners are fenced out under it first.
+        on_sent: is called with the bytes that this call has sent, part by part, from several threads.
 
     Raises:
         Fenced: if the job has a later owner at home.
@@ -44,12 +60,17 @@ def copy_to_host(home: Store, host: Store, job: JobSubmission, visit: JobSubmiss
     sent = home.send_code(job, host, visit.job_id)
     for wheel in job.wheels:
         sent += _carry(home.data, wheel.key, wheel.sha256, host.data, wheel.key)
+    on_sent(sent)
     for reference in job.datasets:
         dataset = home.datasets.find_reference(reference)
-        sent += host.datasets.take_over(dataset, home.datasets, region=_region(host))
+        sent += host.datasets.take_over(
+            dataset, home.datasets, visit=visit.job_id, region=_region(host), on_sent=on_sent
+        )
     resumed = _resumed(head, home.data, host.data, visit.job_id, 0)
     if resumed is not None:
-        sent += sum(part.size for part in resumed.copy.parts)
+        size = sum(part.size for part in resumed.copy.parts)
+        on_sent(size)
+        sent += size
         head_copy = CheckpointHead(job_id=visit.job_id, epoch=0, checkpoints=[resumed.copy])
         host.heads.create(visit.job_id, head_copy)  # if another copier was first, its head is the same
     return sent

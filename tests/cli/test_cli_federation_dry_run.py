@@ -112,7 +112,7 @@ def test_a_dry_run_counts_only_the_data_that_a_peer_lacks(world, peer, tmp_path)
     folder = tmp_path / "images"
     folder.mkdir()
     assert world.run("data", "put", str(images(folder, "a")), "images").code == 0
-    peer.datasets.take_over(world.store.datasets.find("images"), world.store.datasets)
+    peer.datasets.take_over(world.store.datasets.find("images"), world.store.datasets, visit="visit-1")
     assert world.run("data", "put", str(images(folder, "b", "c")), "images").code == 0
     for store in (world.store, peer):
         publish(store, 0.1)

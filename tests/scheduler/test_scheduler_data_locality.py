@@ -49,7 +49,7 @@ class Triangle:
 
     def copy(self, dataset: Dataset, cluster: str) -> None:
         """Copy a dataset from home to another cluster, as an earlier visit did."""
-        self.stores[cluster].datasets.take_over(dataset, self.home.store.datasets)
+        self.stores[cluster].datasets.take_over(dataset, self.home.store.datasets, visit="visit-1")
 
     def submit(self, dataset: Dataset, job_id: str = "j", **more: object) -> JobSubmission:
         """Submit a critical job that reads the dataset, and may go anywhere."""

@@ -123,7 +123,7 @@ def examples() -> dict[str, Document]:
     )
     file = every_field(DatasetFile, path="a/b.npy", size=9, sha256=SHA, escaped=True)
     documents["Dataset"] = every_field(
-        Dataset, name="fashion", digest=SHA, created_at=AT, files=[file], region="eu-west-1"
+        Dataset, name="fashion", digest=SHA, created_at=AT, files=[file], region="eu-west-1", visit="visit-us-1"
     )
     entry = every_field(
         TreeEntry, path="step-1/model.pt", kind=EntryKind.LINK, mode=0o640, mtime_ns=1, ctime_ns=2, size=9,

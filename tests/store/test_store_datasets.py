@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from everspot_core.clock import Clock
 from everspot_store import (
     DatasetCache,
     DatasetMissing,
@@ -87,10 +88,10 @@ def test_a_version_of_another_cluster_is_taken_over_with_what_is_missing_alone(
     dataset = home.datasets.put("digits", folder)
     (folder / "c.bin").write_bytes(b"c")
     more = home.datasets.put("digits", folder)
-    assert store.datasets.take_over(dataset, home.datasets) == 1010, "each content is sent once"
-    assert store.datasets.find("digits", dataset.digest) == dataset
-    assert store.datasets.take_over(dataset, home.datasets) == 0
-    assert store.datasets.take_over(more, home.datasets) == 1
+    assert store.datasets.take_over(dataset, home.datasets, visit="visit-1") == 1010, "each content is sent once"
+    assert store.datasets.find("digits", dataset.digest) == dataset.model_copy(update={"visit": "visit-1"})
+    assert store.datasets.take_over(dataset, home.datasets, visit="visit-2") == 0
+    assert store.datasets.take_over(more, home.datasets, visit="visit-3") == 1
     store.datasets.fetch(store.datasets.find("digits", more.digest), tmp_path / "there")
     assert contents(tmp_path / "there") == contents(folder)
 
@@ -287,3 +288,48 @@ def test_a_list_that_was_written_over_is_taken_for_no_version(store: Store, fold
         store.datasets.find("digits")
     store.data.put(key, whole.to_json())
     assert store.datasets.find("digits", whole.digest) == whole
+
+
+def open_store(root: Path, clock: Clock) -> Store:
+    for bucket in ("control", "data"):
+        (root / bucket).mkdir(exist_ok=True)
+    return Store.open((root / "control").as_uri(), (root / "data").as_uri(), clock=clock)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), timedelta(hours=2)], ids=["same clocks", "a clock that is ahead"])
+def test_the_version_that_was_put_last_is_the_newest_whoevers_clock_is_ahead(
+    tmp_path: Path, folder: Path, ahead: timedelta
+) -> None:
+    """Also an earlier content that is put again, to go back to it."""
+    clock = ManualClock()
+    laptop, colleague = (open_store(tmp_path, c) for c in (clock, ManualClock(clock.now() + ahead)))
+    labels = folder / "labels.txt"
+    labels.write_text("good")
+    good = colleague.datasets.put("digits", folder)
+    clock.sleep(timedelta(minutes=1))
+    labels.write_text("broken")
+    broken = laptop.datasets.put("digits", folder)
+    assert laptop.datasets.find("digits").digest == broken.digest != good.digest
+    labels.write_text("good")
+    put_back = laptop.datasets.put("digits", folder)
+    assert put_back.digest == good.digest and put_back.created_at > broken.created_at > good.created_at
+    assert colleague.datasets.find("digits") == colleague.datasets.find("digits", good.digest) == put_back
+    assert [version.digest for version in laptop.datasets.versions("digits")] == [good.digest, broken.digest]
+
+
+def test_a_copy_for_a_job_of_another_cluster_is_not_the_newest_version_here(
+    store: Store, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir()
+    home = open_store(tmp_path / "home", store.clock)
+    own_version = store.datasets.put("digits", folder)
+    store.clock.sleep(timedelta(minutes=1))
+    (folder / "labels.txt").write_text("of the other cluster")
+    other = home.datasets.put("digits", folder)
+    store.datasets.take_over(other, home.datasets, visit="visit-1")
+    assert store.datasets.find("digits") == own_version
+    assert store.datasets.find_reference(other.id).digest == other.digest
+    assert [version.digest for version in store.datasets.versions()] == [own_version.digest, other.digest]
+    put_here = store.datasets.put("digits", folder)  # now it is this cluster's, too
+    assert put_here.digest == other.digest and put_here.visit is None
+    assert store.datasets.find("digits") == put_here

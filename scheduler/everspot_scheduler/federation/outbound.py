@@ -6,6 +6,7 @@ at home or of the offer at the host. The steps wait for networks, so they run be
 """
 
 import logging
+from contextlib import suppress
 from datetime import timedelta
 
 from everspot_core.clock import Clock
@@ -16,7 +17,16 @@ from everspot_core.federation.offer_id import is_own_offer
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Event, EventKind, JobRecord, JobState, Progress, Request
 from everspot_core.jobs.visit_records import Away, Origin, TripEnd
-from everspot_store import CheckpointCorrupt, DigestMismatch, Fenced, Store, UnsafeArchive, Versioned, job_transfer
+from everspot_store import (
+    CheckpointCorrupt,
+    DigestMismatch,
+    Fenced,
+    Store,
+    StoreError,
+    UnsafeArchive,
+    Versioned,
+    job_transfer,
+)
 from everspot_store.errors import DatasetMissing, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.event_writer import History
@@ -170,16 +180,19 @@ class MoveStep:
         patient = self._all.patient(self._away, "", self._peer, self._clock)
         if self._back:
             return self._home(TripEnd.WITHDRAWN, self._back, None)
+        sent_sizes: list[int] = []
         try:
             sent = job_transfer.copy_to_host(
-                self._store, self._all.host(self._peer), self._job, self._visit(), self._epoch
+                self._store, self._all.host(self._peer), self._job, self._visit(), self._epoch, sent_sizes.append
             )
         except _STUCK as error:
+            self._note_cut_off(sum(sent_sizes))
             return self._home(TripEnd.WITHDRAWN, f"it cannot be copied: {error}", None)
         except Fenced as error:
             _log.info("overtaken: %s", error)
             return None
         except Exception as error:
+            self._note_cut_off(sum(sent_sizes))
             if patient:
                 raise
             return self._home(TripEnd.WITHDRAWN, f"{self._peer.name} cannot be reached: {error}", None)
@@ -188,6 +201,14 @@ class MoveStep:
             self._away = self._document.value.away or self._away
             self._offer(self._all.host(self._peer))
         return None
+
+    def _note_cut_off(self, sent_bytes: int) -> None:
+        """Add the bytes of a copy that was cut off to those that are billed. If the record cannot be written, a copy
+        that is continued still counts them."""
+        if sent_bytes:
+            with suppress(StoreError):
+                self._note(self._away.reported_state, None, self._away.sent_bytes + sent_bytes)
+                self._away = self._document.value.away or self._away
 
     def _offer(self, host: Store) -> None:
         now = self._clock.now()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from everspot_core.jobs.lower_precision import HEADROOM
-from everspot_train.trainer import Run, TrainerError
+from everspot_train.trainer import BatchOrder, Run, TensorLoader, TrainerError
 from everspot_train.trainer import batch_fit as fit
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,3 +87,41 @@ def test_accumulation_keeps_the_global_batch(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(fit, "_processor_limit_gib", lambda: now / 2)
         with pytest.raises(TrainerError, match=r"a step with 1 samples does not fit .* GiB of memory"):
             run.fit_batch_size(480, use_memory)
+
+
+def test_the_gradients_of_several_ranks_count_twice() -> None:
+    """DistributedDataParallel holds them once more, which the trial step of one rank does not."""
+    peak_of_one, peak_of_two = (
+        fit.DeviceMeasure(torch.device("cpu"), ranks, use_memory, lambda: 8 * fit.GIB).peak_gib(1) for ranks in (1, 2)
+    )
+    assert peak_of_one is not None and peak_of_two is not None
+    assert peak_of_two - peak_of_one > 7
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+@pytest.mark.parametrize(("length", "global_batch"), [(100, 48), (1000, 128), (20, 32)])
+def test_a_step_has_the_same_samples_whatever_batch_size_fits(
+    monkeypatch: pytest.MonkeyPatch, fitted: bool, length: int, global_batch: int
+) -> None:
+    def steps(size: int) -> list[frozenset[tuple[int, int]]]:
+        """The samples of each step of three epochs, with their epochs."""
+        monkeypatch.setattr(fit, "largest_fitting", lambda sizes, measure: size)
+        step_samples, loss = list[frozenset[tuple[int, int]]](), torch.zeros(1, requires_grad=True)
+        with Run.open(accumulation=global_batch // size, precision="fp32") as run:
+            if fitted:
+                assert run.fit_batch_size(global_batch, use_memory) == size
+            loader = TensorLoader((torch.arange(length),), BatchOrder(length, size, seed=3))
+            model = torch.nn.Linear(1, 1)
+            run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1), loader=loader)
+            total, samples = run.steps_for(3, loader), set[tuple[int, int]]()
+            for (batch,) in run.batches(total):
+                samples |= {(run.epoch, int(number)) for number in batch}
+                if run.step(model(torch.zeros(1, 1)).sum() + loss.sum()):
+                    step_samples.append(frozenset(samples))
+                    samples.clear()
+        assert len(step_samples) == total
+        return step_samples
+
+    sizes = [size for size in (4, 16) if global_batch % size == 0]
+    several = [steps(size) for size in sizes]
+    assert (several[0] == several[1]) is (fitted and length >= global_batch)

@@ -1,5 +1,6 @@
 """The data order is a function of seed and epoch, and the position counts the batches that the loop received."""
 
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,3 +130,18 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch() -> None:
                 run.step(nn.functional.mse_loss(model(a), b))
             weights.append(model.weight.detach().clone())
     assert torch.allclose(*weights, atol=1e-6)
+
+
+def test_an_epoch_of_a_large_data_set_is_not_listed_before_its_first_batch() -> None:
+    """A list of the indices as Python's numbers takes several times the memory of the order itself."""
+    order, same = (BatchOrder(1_000_000, 1000, seed=1) for _ in range(2))
+    tracemalloc.start()
+    try:
+        batches = iter(order)
+        first = next(batches)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * 8 * order.length
+    order.next_epoch()  # the open epoch goes on in its own order
+    assert [first, *batches] == list(same)

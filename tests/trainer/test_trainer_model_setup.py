@@ -154,6 +154,9 @@ def test_blocks_are_those_that_a_model_repeats_or_those_of_a_class() -> None:
         names = list(normed.state_dict())
         with pytest.raises(ValueError, match=r"block 0 holds a BatchNorm1d, whose running averages would count every"):
             run.prepare(normed, activation_checkpointing=True)
+        tracked = [nn.Sequential(nn.Linear(8, 8), nn.InstanceNorm1d(8, track_running_stats=True)) for _ in range(2)]
+        with pytest.raises(ValueError, match=r"block 0 holds a InstanceNorm1d, whose running averages would count"):
+            run.prepare(nn.Sequential(*tracked), activation_checkpointing=True)
         assert [n for n, _ in normed.named_parameters()] == names[:4] + names[7:11], "refused before it is changed"
         with pytest.raises(ValueError, match="'zero' is not a valid Parallel"):
             run.prepare(Stack(), parallel="zero")

@@ -1,18 +1,22 @@
 """The cache of streamed datasets holds its limit and outlives a killed download; an order has each sample once."""
 
 import hashlib
+import io
 import multiprocessing
 import os
 import signal
+import tarfile
 import time
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from everspot_core.jobs.job import JobSpec
 from everspot_store import ManualClock, NoRoom, StoreUnavailable, SystemClock
 from everspot_train.shard_cache.cache import ShardCache, open_cached
-from everspot_train.shards import ShardOrder, write_index
+from everspot_train.shards import ShardedDataset, ShardOrder, write_index
 from everspot_train.shards.index import read_counts
 from everspot_train.shards.readers import open_shard
 from everspot_train.trainer.errors import TrainerError
@@ -135,3 +139,56 @@ def test_a_job_streams_only_datasets_that_it_names() -> None:
     assert JobSpec.model_validate(fields | {"stream": ["web"]}).stream == ["web"]
     with pytest.raises(ValidationError, match="'other' is none of the job's `datasets`"):
         JobSpec.model_validate(fields | {"stream": ["other"]})
+
+
+def test_a_job_with_a_small_limit_leaves_the_files_of_one_with_a_large_limit(tmp_path: Path) -> None:
+    large, small = cache_at(tmp_path, 5 * LENGTH), cache_at(tmp_path, 2 * LENGTH)
+    for digest in DIGESTS[:4]:
+        large.fetch(digest, LENGTH)
+    small.fetch(DIGESTS[4], LENGTH)
+    assert files(tmp_path) == set(DIGESTS[:5])
+    with pytest.raises(NoRoom):
+        small.fetch(DIGESTS[5], 3 * LENGTH)
+    del large  # its process has ended
+    small.fetch(DIGESTS[5], LENGTH)
+    assert len(files(tmp_path)) == 2
+
+
+def test_a_tar_of_a_mac_has_the_samples_that_were_packed(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "shard.tar", "w") as archive:
+        for number in range(3):
+            for name in (f"._{number:04}.jpg", f"{number:04}.jpg", f"._{number:04}.cls", f"{number:04}.cls"):
+                member = tarfile.TarInfo(f"./train/{name}")
+                member.size = 1
+                archive.addfile(member, io.BytesIO(b"x"))
+        archive.addfile(tarfile.TarInfo("__MACOSX/train/0000.jpg"))
+        archive.addfile(tarfile.TarInfo("__meta__"))
+    assert write_index(tmp_path) == {"shard.tar": 3}
+    shard = open_shard("shard.tar", tmp_path / "shard.tar")
+    assert [shard[number] for number in range(3)] == [
+        {"__key__": f"train/{number:04}", "jpg": b"x", "cls": b"x"} for number in range(3)
+    ]
+
+
+def test_files_beside_tables_are_no_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As `save_to_disk` of Hugging Face leaves them."""
+    folder = tmp_path / "digits" / "train"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"x": list(range(12))}), folder / "data-00000-of-00001.parquet")
+    for name in ("dataset_info.json", "state.json", "_metadata.parquet"):
+        (folder / name).write_text("{}")
+    images = tmp_path / "digits" / "images"
+    images.mkdir()
+    (images / "a.json").write_text("{}")  # one sample: no table is beside it
+    assert write_index(tmp_path / "digits") == {"images/a.json": 1, "train/data-00000-of-00001.parquet": 12}
+    assert "3 files beside tables and tars are no samples, such as train/_metadata.parquet" in caplog.text
+    monkeypatch.setenv("EVERSPOT_DATA", str(tmp_path))
+    dataset = ShardedDataset("digits", cache_gb=1)
+    assert [dataset[index] for index in range(len(dataset))] == [
+        {"__key__": "images/a", "json": b"{}"}, *({"x": number} for number in range(12)),
+    ]  # fmt: skip
+    assert set(write_index(tmp_path / "digits", lambda name, path: [path.name])) == {
+        "images/a.json", *(f"train/{path.name}" for path in folder.iterdir()),
+    }  # fmt: skip

@@ -29,7 +29,8 @@ class ShardCache:
     """The cache, for one process at a time.
 
     Args:
-        limit: bytes of all files, downloads included.
+        limit: bytes of all files, downloads included. While other processes use the folder, the largest of their
+            limits counts: a small one does not remove what others read.
         download: writes the file of a digest to a path, and checks its bytes.
     """
 
@@ -39,6 +40,13 @@ class ShardCache:
         self._download = download
         self._clock = clock
         folder.mkdir(parents=True, exist_ok=True)
+        with self._locked("all"):
+            self._limit_handle = os.open(folder / f"limit-{limit}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fcntl.flock(self._limit_handle, fcntl.LOCK_SH)  # until this process ends
+
+    def __del__(self) -> None:
+        if hasattr(self, "_limit_handle"):
+            os.close(self._limit_handle)
 
     def fetch(self, digest: str, length: int) -> bool:
         """Make sure that a file is there. Returns whether it had to be downloaded.
@@ -79,7 +87,8 @@ class ShardCache:
         while True:
             with self._locked("all"):
                 self._remove_stale_parts(digest)
-                free = self._limit - self._evict(length)
+                limit = self._shared_limit()
+                free = limit - self._evict(length, limit)
                 if free >= length:
                     part = self._folder / f"{digest}.{length}.part"
                     part.touch()
@@ -88,7 +97,23 @@ class ShardCache:
                 raise NoRoom(length, free)
             self._clock.sleep(_LOOK_EVERY)
 
-    def _evict(self, length: int) -> int:
+    def _shared_limit(self) -> int:
+        """Return the largest limit of the processes that use the folder, and remove the files of limits without any."""
+        limits = [self._limit]
+        for path in self._folder.glob("limit-*.lock"):
+            if int(path.stem.removeprefix("limit-")) == self._limit:
+                continue
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            except BlockingIOError:
+                limits.append(int(path.stem.removeprefix("limit-")))
+            finally:
+                os.close(handle)
+        return max(limits)
+
+    def _evict(self, length: int, limit: int) -> int:
         """Remove the longest unused files as far as needed. Returns the bytes that stay."""
         used, files = 0, []
         for path in self._folder.iterdir():
@@ -100,7 +125,7 @@ class ShardCache:
                     used += status.st_size
                     files.append((status.st_mtime_ns, status.st_size, path))
         for _, freed, path in sorted(files):
-            if used + length <= self._limit:
+            if used + length <= limit:
                 break
             path.unlink(missing_ok=True)
             used -= freed

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from everspot_train.shards.index import INDEX, OpenShard, read_counts
+from everspot_train.shards.index import INDEX, OpenShard, read_counts, select_shards
 from everspot_train.shards.readers import Shard, open_shard
 from everspot_train.shards.sources import Traffic, open_source
 from everspot_train.trainer.data import BatchOrder
@@ -101,7 +101,8 @@ class ShardedDataset(TorchDataset[Any]):
         self._window = window
         self._decode = decode
         self._open_shard = open_shard
-        self._files = sorted((f for f in self._source.files if f.path != INDEX), key=lambda file: file.path)
+        names = set(select_shards((file.path for file in self._source.files), open_shard))
+        self._files = sorted((f for f in self._source.files if f.path in names), key=lambda file: file.path)
         self._reset()
         counts = read_counts(self._read_index(), [file.path for file in self._files])
         self._counts = [counts[file.path] for file in self._files]
@@ -157,7 +158,10 @@ class ShardedDataset(TorchDataset[Any]):
         with self._source.opened(file) as path:
             shard = self._open_shard(file.path, path)
         if len(shard) != self._counts[number]:
-            raise TrainerError(f"{file.path} has {len(shard)} samples, and {self._counts[number]} by the index")
+            raise TrainerError(
+                f"{file.path} has {len(shard)} samples, and {self._counts[number]} by the index: run "
+                "everspot_train.shards.write_index(folder), and `everspot data put` again"
+            )
         self._shards[number] = shard
         return shard
 

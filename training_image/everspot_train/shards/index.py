@@ -1,16 +1,19 @@
 """The number of samples in each shard, in a file of the dataset: without it every shard would have to be read first."""
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from everspot_train.shards import readers
 from everspot_train.shards.readers import ARROW, PARQUET, TAR, Shard, open_shard
 from everspot_train.trainer.errors import TrainerError
 
 INDEX = "everspot-shards.json"
 _MANY = (TAR, PARQUET, ARROW)
 """The endings of files of many samples."""
+log = logging.getLogger("everspot.trainer")
 OpenShard = Callable[[str, Path], Shard]
 
 
@@ -22,11 +25,31 @@ def write_index(folder: str | Path, open_shard: OpenShard = open_shard) -> dict[
         open_shard: returns the samples of a file, which is given as its path below the folder and its path.
     """
     root = Path(folder)
-    paths = sorted(Path(parent, name) for parent, _, names in os.walk(root) for name in names if name != INDEX)
-    names = [path.relative_to(root).as_posix() for path in paths]
-    counts = {name: len(open_shard(name, path)) for name, path in zip(names, paths, strict=True)}
+    paths = [Path(parent, name) for parent, _, names in os.walk(root) for name in names]
+    files = sorted(path.relative_to(root).as_posix() for path in paths)
+    names = select_shards(files, open_shard)
+    left_out = [name for name in files if name not in {*names, INDEX}]
+    if left_out:
+        log.warning("%d files beside tables and tars are no samples, such as %s", len(left_out), left_out[0])
+    counts = {name: len(open_shard(name, root / name)) for name in names}
     (root / INDEX).write_text(json.dumps({"samples": counts}) + "\n")
     return counts
+
+
+def select_shards(paths: Iterable[str], open_shard: OpenShard) -> list[str]:
+    """Return the files with samples of a dataset, in their order. In a folder with tars or tables all other files are
+    none, such as the `state.json` of `save_to_disk`, and a hidden one. A program's own `open_shard` gets all files.
+
+    Args:
+        paths: of the dataset's files.
+        open_shard: opens them.
+    """
+    names = [path for path in paths if path != INDEX]
+    if open_shard is not readers.open_shard:
+        return names
+    shards = {name for name in names if name.endswith(_MANY) and not PurePosixPath(name).name.startswith((".", "_"))}
+    folders = {PurePosixPath(name).parent for name in shards}
+    return [name for name in names if name in shards or PurePosixPath(name).parent not in folders]
 
 
 def read_counts(index: bytes | None, names: Iterable[str]) -> dict[str, int]:

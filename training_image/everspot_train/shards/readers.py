@@ -21,6 +21,14 @@ class Shard(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
+def _is_junk(path: str) -> bool:
+    """Return whether a file in a tar is no part of a sample, as WebDataset skips it: of a name that begins with a dot,
+    such as the `._0001.jpg` that a Mac's tar adds, or `__MACOSX` and `__meta__`."""
+    pure = PurePosixPath(path)
+    folders = [part for part in pure.parts if part == "__MACOSX" or (part.startswith("__") and part.endswith("__"))]
+    return pure.name.startswith(".") or bool(folders)
+
+
 class TarShard:
     """The samples of an uncompressed tar. Files with the same path up to the first dot of their name are one sample: a
     dictionary of their contents by the rest of their names, with the path as `__key__`."""
@@ -30,7 +38,7 @@ class TarShard:
         self._samples: list[tuple[str, dict[str, tuple[int, int]]]] = []
         with os.fdopen(os.dup(self._handle), "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
-                if member.isfile():
+                if member.isfile() and not _is_junk(member.name):
                     self._add(member)
 
     def __len__(self) -> int:

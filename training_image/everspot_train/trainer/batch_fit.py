@@ -33,8 +33,17 @@ class StepMemory(Protocol):
         ...
 
 
-def fit_batch_size(global_batch: int, ranks: Ranks, try_step: Callable[[int], None]) -> int:
+def fit_batch_size(
+    global_batch: int, ranks: Ranks, try_step: Callable[[int], None], gradient_bytes: Callable[[], int] = lambda: 0
+) -> int:
     """Return the samples per batch and process, as `Run.fit_batch_size` explains them. All ranks call it.
+
+    Args:
+        global_batch: samples per optimizer step of all processes together.
+        ranks: the processes.
+        try_step: as of `Run.fit_batch_size`.
+        gradient_bytes: returns the bytes of the gradients of the model of the last trial step. With several ranks
+            DistributedDataParallel holds a second copy of them, which a trial step on one rank does not.
 
     Raises:
         ValueError: if the processes cannot share the global batch evenly.
@@ -43,7 +52,7 @@ def fit_batch_size(global_batch: int, ranks: Ranks, try_step: Callable[[int], No
     sizes = batch_sizes(global_batch, ranks.world_size)
     random_state = GlobalRandomness()
     state = random_state.state_dict()
-    measure = DeviceMeasure(ranks.device, ranks.world_size, try_step)
+    measure = DeviceMeasure(ranks.device, ranks.world_size, try_step, gradient_bytes)
     fitting: list[int | None] = ranks.gather(largest_fitting(sizes, measure))
     random_state.load_state_dict(state)
     size = min(fitting, key=lambda fit: fit or 0)  # ranks on other hardware may have less memory
@@ -112,10 +121,18 @@ class DeviceMeasure:
         device: the device of this process.
         ranks: processes that share the memory of a processor.
         try_step: makes a training step with a batch of so many samples, on a model of its own.
+        gradient_bytes: as of `fit_batch_size`.
     """
 
-    def __init__(self, device: torch.device, ranks: int, try_step: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        ranks: int,
+        try_step: Callable[[int], None],
+        gradient_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._device, self._try_step = device, try_step
+        self._bucket_bytes = gradient_bytes if ranks > 1 else lambda: 0
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             self.limit_gib = (free + torch.cuda.memory_reserved(device)) / GIB
@@ -123,11 +140,16 @@ class DeviceMeasure:
             self.limit_gib = _processor_limit_gib() / ranks
 
     def peak_gib(self, batch_size: int) -> float | None:
-        """Make a training step, and return the most memory that it held, GiB; None: it ran out of memory.
+        """Make a training step, and return the most memory that it holds with several ranks, GiB; None: it ran out of
+        memory.
 
         Raises:
             TrainerError: if the kernel does not measure this process's memory.
         """
+        alone = self._peak_alone_gib(batch_size)
+        return alone + self._bucket_bytes() / GIB if alone is not None else None
+
+    def _peak_alone_gib(self, batch_size: int) -> float | None:
         if self._device.type == "cuda":
             return self._gpu_peak_gib(batch_size)
         try:

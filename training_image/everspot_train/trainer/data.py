@@ -49,6 +49,7 @@ class BatchOrder:
         self.world_size = world_size_from_environment() if world_size is None else world_size
         self.epoch = 0
         self.consumed = 0
+        self._unit = 1
         if self.world_size > 1 and not drop_last:
             raise ValueError("drop_last must be True with several ranks: each must have as many batches as the others")
         if batch_size < 1 or len(self) < 1:
@@ -59,9 +60,15 @@ class BatchOrder:
         """Samples per batch over all ranks."""
         return self.batch_size * self.world_size
 
+    def align(self, accumulation: int) -> None:
+        """Leave out the end of an epoch that makes no whole optimizer step of so many batches. The samples of a step
+        then do not depend on the size of its batches. An epoch that is shorter than one step stays as it is."""
+        self._unit = accumulation if self.drop_last and self.length >= accumulation * self.stride else 1
+
     def __len__(self) -> int:
         """Batches per epoch and rank."""
-        return self.length // self.stride if self.drop_last else -(-self.length // self.stride)
+        whole = self.length // (self.stride * self._unit) * self._unit
+        return whole if self.drop_last else -(-self.length // self.stride)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Return the batches of this rank from the position to the end of the epoch."""
@@ -71,7 +78,8 @@ class BatchOrder:
         if self.drop_last:  # a position left by another number of ranks need not lie on a multiple of the stride
             starts = range(self.consumed, end - self.stride + 1, self.stride)
         offset = self.rank * self.batch_size
-        return iter([indices[s + offset : s + offset + self.batch_size].tolist() for s in starts])
+        size = self.batch_size
+        return (indices[s + offset : s + offset + size].tolist() for s in starts)
 
     def order_indices(self) -> NDArray[np.int64]:
         """Return the samples of the present epoch, in their order."""

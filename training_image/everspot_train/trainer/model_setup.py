@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from everspot_core.jobs.recipes import Parallel
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
 _WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
@@ -67,8 +67,8 @@ def checkpoint_activations(model: nn.Module, classes: Blocks | None) -> None:
         classes: the classes of the blocks; None means the blocks that the model repeats.
 
     Raises:
-        ValueError: if the model has no such block, or one holds a BatchNorm, whose averages would count every batch
-            twice.
+        ValueError: if the model has no such block, or one holds a BatchNorm or InstanceNorm whose averages would
+            count every batch twice.
     """
     block_classes = (classes,) if isinstance(classes, type) else tuple(classes or ())
     blocks = [
@@ -86,7 +86,7 @@ def checkpoint_activations(model: nn.Module, classes: Blocks | None) -> None:
             "activation_checkpointing=Block"
         )
     for _, name, block in blocks:
-        norm = next((m for m in block.modules() if isinstance(m, _BatchNorm) and m.track_running_stats), None)
+        norm = next((m for m in block.modules() if isinstance(m, _NormBase) and m.track_running_stats), None)
         if norm is not None:
             raise ValueError(
                 f"activation_checkpointing: block {name} holds a {type(norm).__name__}, whose running averages would "

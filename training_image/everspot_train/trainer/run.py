@@ -19,6 +19,7 @@ from everspot_train.step_profiler import LoopTimes, StepProfiler
 from everspot_train.trainer.agent_link import AgentLink
 from everspot_train.trainer.batch_fit import fit_batch_size
 from everspot_train.trainer.checkpointer import Checkpointer
+from everspot_train.trainer.data import BatchOrder
 from everspot_train.trainer.environment import numeric_environment
 from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError, is_clean, last_word
 from everspot_train.trainer.feed_parts import Feed, count_batches
@@ -70,7 +71,8 @@ class Run:
         self._model: torch.nn.Module | None = None
         self._recorder: Recorder | None = None
         self._profiler: StepProfiler | None = None
-        self._restore_done = self._settled = False
+        self._restore_done = self._settled = self._is_fitted = False
+        self._gradient_bytes = 0
         self._loop = LoopState(context.submission.spec.stop if context else None)
         self._timing = LoopTiming()
         self._modules = ModuleState({})
@@ -182,7 +184,8 @@ class Run:
             ValueError: if the processes cannot share the global batch evenly.
             TrainerError: if not even the smallest batch fits.
         """
-        size = fit_batch_size(global_batch, self._ranks, try_step)
+        size = fit_batch_size(global_batch, self._ranks, try_step, lambda: self._gradient_bytes)
+        self._is_fitted = True
         self._accumulation = global_batch // (size * self.world_size)
         log.info("batch size %d, %d batches per step: %d samples", size, self._accumulation, global_batch)
         return size
@@ -195,7 +198,15 @@ class Run:
             ValueError: if `epochs` is not above zero, or the loader does not know its length.
             StateMismatch: if the global batch cannot be that of the first attempt.
         """
-        return steps_of_epochs(epochs, loader, self.accumulation_for(read_batch_size(loader)))
+        accumulation = self.accumulation_for(read_batch_size(loader))
+        self._align(loader, accumulation)
+        return steps_of_epochs(epochs, loader, accumulation)
+
+    def _align(self, loader: Any, accumulation: int) -> None:
+        """Have a step see the same samples whatever batch size was fitted to this machine."""
+        order = loader if isinstance(loader, BatchOrder) else getattr(loader, "batch_sampler", None)
+        if self._is_fitted and isinstance(order, BatchOrder):
+            order.align(accumulation)
 
     @property
     def epoch(self) -> int:
@@ -269,6 +280,7 @@ class Run:
         Raises:
             ValueError: as `prepare`.
         """
+        self._gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
         return set_up_model(
             model,
             self.device,
@@ -302,6 +314,7 @@ class Run:
         """
         batch_size = read_batch_size(loader)
         accumulation = self.accumulation_for(batch_size)
+        self._align(loader, accumulation)
         if self._checkpointer:
             self._checkpointer.pin(accumulation, batch_size)
         self._model, self._loader, self._feed, self._stream = model, loader, as_feed(loader), None

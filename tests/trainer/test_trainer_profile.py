@@ -171,3 +171,25 @@ def test_a_program_that_profiles_itself_keeps_its_profiler_and_goes_on(loop: Loo
         loop.profiler.close()
     assert read_profile(loop.rundir).state is ProfileState.FAILED
     assert any(event.key == "aten::addmm" for event in own.key_averages())
+
+
+def test_a_profiler_of_the_program_that_begins_meanwhile_ends_the_recording(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    rundir.write(ProfileOrder(id=ORDER.id, steps=20))
+    profiler = StepProfiler(rundir)
+    layer, own = nn.Linear(4, 4), None
+    for step in range(1, 40):
+        if step == 20:
+            own = torch.profiler.profile(
+                activities=[torch.profiler.ProfilerActivity.CPU],
+                schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1),
+            )
+            own.start()
+        layer(torch.randn(2, 4)).sum().backward()
+        if own is not None:
+            own.step()
+        profiler.between_steps(step)
+    profiler.close()
+    profile = read_profile(rundir)
+    assert profile.state is ProfileState.FAILED and "the program began a profiler of its own" in profile.message
+    assert own is not None and any(event.name == "aten::addmm" for event in own.events())

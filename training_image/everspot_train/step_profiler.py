@@ -28,6 +28,7 @@ from everspot_core.jobs.profile import (
     ProfileState,
 )
 from torch._C._autograd import DeviceType, _profiler_enabled
+from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from everspot_train.rundir import OUTPUT_DIR_VARIABLE, ProfileOrder, ProfileReport, RunDir, RunDirError
@@ -42,6 +43,8 @@ MOST_TRACE_EVENTS = 2_000_000
 _CLOSE_SECONDS = 30.0
 _PYTHON = "(Python between the operations)"
 _LOADER = "enumerate(DataLoader)#"
+_PREPARE = "_prepare_trace"
+"""The method with which each profiler of torch begins."""
 _US = 1e6
 _PIECE = 1 << 20
 _log = logging.getLogger("everspot.profiler")
@@ -106,6 +109,7 @@ class StepProfiler:
         self._analysis: threading.Thread | None = None
         self._loader: Any = None
         self._step, self._stepped_at = 0, 0.0
+        self._unpatch: Callable[[], None] = lambda: None
         with suppress(OSError):  # a full disk: then the agent says that this program cannot be profiled
             rundir.write(ProfileReport())
 
@@ -177,6 +181,7 @@ class StepProfiler:
         activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
         profiler = profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=order.steps, repeat=1))
         profiler.start()
+        self._end_before_others()
         atexit.register(self.close)
         stopped = time.monotonic() - began
         self._recording = _Recording(order, step, self._plain, [], stopped, profiler)
@@ -239,8 +244,22 @@ class StepProfiler:
         self._stop(recording)
         self._report(Profile(id=recording.order.id, state=ProfileState.CUT_OFF, message=message))
 
+    def _end_before_others(self) -> None:
+        """End the recording before a profiler of the program begins, which would cancel it: the process crashes if a
+        cancelled one is written."""
+        prepare: Callable[[Any], None] = autograd_profiler.profile._prepare_trace
+
+        def prepare_other(other: Any) -> None:
+            if self._recording is not None:
+                self._fail(RuntimeError("the program began a profiler of its own, which ended this one"))
+            prepare(other)
+
+        setattr(autograd_profiler.profile, _PREPARE, prepare_other)
+        self._unpatch = lambda: setattr(autograd_profiler.profile, _PREPARE, prepare)
+
     def _stop(self, recording: _Recording) -> None:
         self._recording = None
+        self._unpatch()
         recording.profiler.stop()  # a process that ends while it runs crashes
         atexit.unregister(self.close)
 

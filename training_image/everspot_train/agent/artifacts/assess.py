@@ -26,6 +26,7 @@ from everspot_train.agent.artifacts.layouts import (
     member_template,
     numbered_template,
     path_template,
+    required_members,
 )
 from everspot_train.agent.artifacts.look import Look, Stamp
 from everspot_train.agent.artifacts.order import SPAN, TimedWrite, WriteOrder
@@ -129,6 +130,7 @@ class Assessor:
         self.late_settings: dict[bytes, timedelta] = {}
         self.parts = set(parts)
         self._order = WriteOrder()
+        self._single_files: set[bytes] = set()
         self._history = deque[Write](maxlen=_LONGEST_HISTORY)
         self._ever_written = False
         self.wrote = False
@@ -169,7 +171,7 @@ class Assessor:
             if unit.layout in _CLOSED_BY_A_FILE:
                 doubtful -= unit.paths
             reason = unit.missing or self._missing_members(unit)
-            if not reason and ended is ProgramEnd.KILLED and unit.layout is Layout.ACCELERATE:
+            if not reason and ended is ProgramEnd.KILLED and _has_unknown_end(unit):
                 reason = self._unsettled(unit, division, look)
             if not reason or ended is ProgramEnd.SOUND:
                 complete.append(unit)
@@ -237,7 +239,7 @@ class Assessor:
             self._replay()
         new = [
             Write(path, self._template(path), path not in before.items)
-            for path in written
+            for path in [*self._former_units(division, look, changed), *written]
             if path in division.loose or path in undecided or path in self._churned
         ]
         self._history.extend(new)
@@ -252,6 +254,13 @@ class Assessor:
             self.rhythm.members |= self._order.templates - {self.rhythm.leader}
         self._last = look
         return division
+
+    def _former_units(self, division: Division, look: Look, changed: set[bytes]) -> list[bytes]:
+        """Return the files that were checkpoints by themselves at the last scan, until one beside them showed that they
+        are parts of one: they were written before it."""
+        paths = (self._single_files & division.loose) - changed
+        self._single_files = {unit.name for unit in division.units if unit.layout is Layout.LIGHTNING}
+        return sorted(paths, key=lambda path: (look.items[path].ctime_ns, path))
 
     def _replay(self) -> None:
         """Learn the rhythm again from all writes of files that are known to hold state."""
@@ -300,11 +309,13 @@ class Assessor:
 
     def _learn(self, unit: CheckpointUnit) -> None:
         template = path_template(unit.name + b"/")
-        names = frozenset(path_template(path) for path in unit.paths)
+        names = frozenset(path_template(path) for path in required_members(unit))
         if unit.layout in _FAMILIES and template != unit.name + b"/":
             self.families[template] = unit.layout
-            if unit.layout in (Layout.TRAINER, Layout.ACCELERATE):  # the number of its files depends on the ranks
-                self._members[template] = self._members.get(template, names) & names
+            if names:
+                members = self._members.get(template, names)
+                later_ranks = unit.layout is Layout.DISTRIBUTED and members < names
+                self._members[template] = names if later_ranks else members & names
 
     def _missing_members(self, unit: CheckpointUnit) -> str:
         members = self._members.get(path_template(unit.name + b"/"), frozenset())
@@ -320,7 +331,7 @@ class Assessor:
             return unit.missing or missing
         if writing := unit.paths & look.writing:
             return f"{escape_path(min(writing))} is open for writing"
-        if unit.layout is Layout.ACCELERATE and (unsettled := self._unsettled(unit, division, look)):
+        if _has_unknown_end(unit) and (unsettled := self._unsettled(unit, division, look)):
             return unsettled
         if any(self._since[path] == look.at for path in unit.paths):
             return "it has just been written"
@@ -388,6 +399,12 @@ class Assessor:
 
     def _pending_settings(self, division: Division, look: Look) -> frozenset[bytes]:
         return self._settings.pending(division.others - self._logs - look.appending)
+
+
+def _has_unknown_end(unit: CheckpointUnit) -> bool:
+    """Return whether other ranks may still write files of the unit, of which nothing is known."""
+    by_rank = unit.layout is Layout.DISTRIBUTED and required_members(unit)
+    return unit.layout is Layout.ACCELERATE or bool(by_rank)
 
 
 def _parts(writes: list[bytes], before: Look, look: Look) -> set[bytes]:

@@ -6,7 +6,7 @@ The last-written file of each layout comes from the framework's source:
   and rank 0's random state. `training_args.bin` belongs to every checkpoint of a Trainer.
 - torch.distributed.checkpoint, `_FileSystemWriter.finish`: `.metadata` is renamed into place after all `.distcp` files.
 - accelerate 1.15, `save_accelerator_state`: `random_states_N.pkl`, then custom objects.
-- lightning 2.6, `_atomic_save`: a `.ckpt` file is written elsewhere and moved into place.
+- lightning 2.6, `_atomic_save`: a `.ckpt` file is written elsewhere and moved into place. It holds the whole state.
 - transformers and accelerate, `save_pretrained`: shards are named `-00001-of-00003`, and their index is written last.
 """
 
@@ -24,7 +24,16 @@ from everspot_train.rundir import COMPLETE_MARKER
 _TRAINER = re.compile(rb"checkpoint-\d+")
 _DISTRIBUTED = re.compile(rb"\.metadata|__\d+\.metadata|.+\.distcp")
 _RANDOM_STATES = re.compile(rb"random_states_\d+\.pkl")
-_ACCELERATE = {b"optimizer.bin", b"sampler.bin", b"scheduler.bin"}
+_RANK_METADATA = re.compile(rb"__(\d+)\.metadata")
+_RANK_DATA = re.compile(rb"__(\d+)_.*\.distcp")
+_TRAINER_FILES = re.compile(
+    rb"((pytorch_|adapter_)?model|optimizer|scheduler|scaler|rng_state|training_args|trainer_state|global_step).*"
+)
+_PARTS_OF_STATE = re.compile(
+    rb"(.*[-_.])?(optim(izer)?s?|opt|sched(uler)?s?|scaler|ema|brain|counter|dataloader|rng)([-_.=].*)?\.ckpt",
+    re.IGNORECASE,
+)
+"""Names of `.ckpt` files beside which no other one is a whole checkpoint, as Lightning's are."""
 _SHARD = re.compile(rb"(.+)-(\d+)-of-(\d+)(\.\w+)")
 _LOG_NAMES = re.compile(
     rb"(.*\.(log|jsonl|csv|tsv|out|err|md|html|png|jpe?g|svg|pdf|lock|pid)|.*\.log\.\d+"
@@ -135,6 +144,8 @@ def divide(
     inside = frozenset().union(*(unit.paths for unit in units))
     outside = {path: item for path, item in look.items.items() if path not in inside}
     ckpt = [path for path, item in outside.items() if path.endswith(b".ckpt") and item.kind is EntryKind.FILE]
+    divided = {path.rpartition(b"/")[0] for path in ckpt if _PARTS_OF_STATE.fullmatch(path.rpartition(b"/")[2])}
+    ckpt = [path for path in ckpt if path.rpartition(b"/")[0] not in divided]
     units += [CheckpointUnit(path, Layout.LIGHTNING, frozenset({path})) for path in ckpt]
     files = {path for path, item in outside.items() if item.kind is EntryKind.FILE} - set(ckpt)
     logs = {path for path in files if is_log(path) and path not in settings} | set(logs) | look.appending
@@ -198,6 +209,21 @@ def numbered_template(path: bytes) -> bytes:
     return path_template(folder + b"/_").rpartition(b"/")[0] + slash + name if folder else name
 
 
+def required_members(unit: CheckpointUnit) -> frozenset[bytes]:
+    """Return the files of a checkpoint that later ones of the same folder's template must have too: their number
+    depends on the ranks. Those that a program adds to a layout may be missing in any other checkpoint."""
+    inside = {path: path[len(unit.name) + 1 :] for path in unit.paths}
+    match unit.layout:
+        case Layout.ACCELERATE:
+            return unit.paths
+        case Layout.TRAINER:
+            return frozenset(path for path, name in inside.items() if _TRAINER_FILES.fullmatch(name))
+        case Layout.DISTRIBUTED:
+            return frozenset(path for path, name in inside.items() if _RANK_METADATA.fullmatch(name))
+        case _:
+            return frozenset()
+
+
 def missing_shards(paths: Iterable[bytes]) -> str:
     """Return which shard of a sharded file is missing; empty if none is."""
     names = set(paths)
@@ -246,7 +272,7 @@ def _framework_unit(
         missing = "" if b"trainer_state.json" in names else "trainer_state.json is not written yet"
         return CheckpointUnit(folder, Layout.TRAINER, paths, missing or missing_shards(paths))
     random_states = any(_RANDOM_STATES.fullmatch(name) for name in names)
-    if random_states or names & _ACCELERATE or family is Layout.ACCELERATE:
+    if random_states or family is Layout.ACCELERATE:  # other loops have files such as optimizer.bin, too
         missing = "" if random_states else "random_states_0.pkl is not written yet"
         return CheckpointUnit(folder, Layout.ACCELERATE, paths, missing or missing_shards(paths))
     return None
@@ -266,6 +292,12 @@ def _missing_metadata(folder: bytes, names: set[bytes], items: Mapping[bytes, It
     data = [items[folder + b"/" + name].ctime_ns for name in names if name.endswith(b".distcp")]
     if not closing or (data and max(closing) < max(data)):  # an older checkpoint is being overwritten
         return ".metadata is not written yet"
+    ends = {match[1]: items[folder + b"/" + name] for name in names if (match := _RANK_METADATA.fullmatch(name))}
+    for name in sorted(names) if ends else ():
+        match = _RANK_DATA.fullmatch(name)
+        end = ends.get(match[1]) if match is not None else None
+        if match is not None and (end is None or end.ctime_ns < items[folder + b"/" + name].ctime_ns):
+            return f"__{match[1].decode()}.metadata is not written yet"
     return ""
 
 

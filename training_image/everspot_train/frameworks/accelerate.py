@@ -5,6 +5,7 @@ attempt continues from the newest checkpoint. Accelerate itself restores what wa
 epoch, the position in the data, and the random numbers of each rank.
 """
 
+import json
 import logging
 import math
 import shutil
@@ -16,6 +17,7 @@ import torch
 from accelerate import Accelerator
 
 from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
+from everspot_train.frameworks.calls import CallLabels, PastCall, read_call_site
 from everspot_train.frameworks.random_states import read_random_states, restore_random_states
 from everspot_train.rundir import COMPLETE_MARKER
 from everspot_train.trainer.errors import RunStopped
@@ -24,9 +26,10 @@ from everspot_train.trainer.warm_start import ScheduleAdvance
 _FOLDER = "everspot"
 _MOST_OWN = 2
 """The most checkpoints of one loop that are kept on the disk."""
+_CALL = "everspot-call.json"
+"""The file in a checkpoint with the place of the loop in the program."""
 _log = logging.getLogger(__name__)
-_loops = 0
-"""How many loops were made in this process."""
+_labels = CallLabels()
 
 
 class ResumableLoop:
@@ -34,13 +37,17 @@ class ResumableLoop:
 
     Its checkpoints lie in the folder `checkpoints/everspot`. Without an agent it only yields epochs and batches.
 
+    Args:
+        name: tells this loop from others of the program, if an attempt may skip some of them.
+
     Attributes:
-        step: optimizer steps since the job's very beginning.
+        step: optimizer steps since the loop's very beginning.
+
+    Raises:
+        ValueError: if the name is not allowed.
     """
 
-    def __init__(self, accelerator: Accelerator) -> None:
-        global _loops
-        _loops += 1
+    def __init__(self, accelerator: Accelerator, *, name: str | None = None) -> None:
         self.step = 0
         self._accelerator = accelerator
         self._attempt = FrameworkAttempt.from_environment()
@@ -50,14 +57,17 @@ class ResumableLoop:
         self._resuming = self._finished = False
         if self._attempt is None:
             return
-        self._folder = self._attempt.folder / _FOLDER / f"loop-{_loops}"
+        self._site = read_call_site()
+        label = _labels.assign(name, self._site, _past_loops(self._attempt.folder / _FOLDER))
+        self._folder = self._attempt.folder / _FOLDER / f"loop-{label}"
         accelerator.register_for_checkpointing(self._position)
-        newest = self._newest_checkpoint()
+        newest = _newest_checkpoint(self._folder)
         self._schedules = ScheduleAdvance({})
         if newest is not None:
             self._schedules = ScheduleAdvance(self._named_schedules())
             accelerator.load_state(str(newest))
-            self.step, self._resuming = self._position.step, True
+            self.step = self._position.step
+            self._resuming = self._is_of_as_many_ranks()
         self._attempt.listen()
         self._attempt.note_saved(self.step)
 
@@ -74,6 +84,8 @@ class ResumableLoop:
         if self._resuming and not self._position.batch:
             self._restore_random_states("now")
             self._resuming = False
+        if self._attempt is not None and self._position.epoch >= count:
+            self._attempt.end_call(self.step)
         try:
             while self._position.epoch < count:
                 epoch = self._position.epoch
@@ -85,6 +97,7 @@ class ResumableLoop:
                     continue
                 if self._position.epoch == count:
                     self._save()  # a program that is interrupted behind the loop does not train again
+                    self._attempt.end_call(self.step)
                 else:
                     self._between_steps()
         finally:
@@ -128,7 +141,8 @@ class ResumableLoop:
         if self._resuming:
             self._restore_random_states("epoch", loader)
             epoch_states = position.rank_states[self._accelerator.process_index]["epoch"] if position.batch else None
-            remaining = self._accelerator.skip_first_batches(loader, position.batch)
+            has_position = self._accelerator.use_stateful_dataloader  # from the checkpoint
+            remaining = loader if has_position else self._accelerator.skip_first_batches(loader, position.batch)
         else:
             epoch_states, remaining = None, loader
         epoch_states = epoch_states or _read_states(loader)
@@ -181,31 +195,28 @@ class ResumableLoop:
             settings.automatic_checkpoint_naming = automatic
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
+            call = {"site": self._site, "finished": bool(self._epochs) and position.epoch >= self._epochs}
+            (temporary / _CALL).write_text(json.dumps(call))
             (temporary / COMPLETE_MARKER).touch()
             shutil.rmtree(folder, ignore_errors=True)
             temporary.rename(folder)
-            for path in self._checkpoints()[:-_MOST_OWN]:
+            for path in _checkpoints(self._folder)[:-_MOST_OWN]:
                 shutil.rmtree(path, ignore_errors=True)
         self._attempt.note_saved(self.step, folder)
 
-    def _checkpoints(self) -> list[Path]:
-        def order(path: Path) -> tuple[int, ...]:
-            return tuple(int(number) for number in path.name.removeprefix("step_").split("-"))
-
-        return sorted((path for path in self._folder.glob("step_*") if path.suffix != ".tmp"), key=order)
-
-    def _newest_checkpoint(self) -> Path | None:
-        checkpoints = self._checkpoints()
-        return checkpoints[-1] if checkpoints else None
+    def _is_of_as_many_ranks(self) -> bool:
+        """Return whether the checkpoint that was loaded is of as many ranks. Else the epoch begins anew."""
+        ranks = len(self._position.rank_states)
+        if ranks == self._accelerator.num_processes:
+            return True
+        _log.warning("the checkpoint is of %d ranks: the epoch's data and random numbers begin anew", ranks)
+        self._position.batch = 0
+        return False
 
     def _restore_random_states(self, moment: str, loader: Any = None) -> None:
         """Set the random numbers of a moment of the checkpoint: `now`, when it was saved, or `epoch`, when its epoch
         began."""
-        rank_states = self._position.rank_states
-        if len(rank_states) != self._accelerator.num_processes:
-            _log.warning("the checkpoint is of %d ranks: random numbers begin anew", len(rank_states))
-            return
-        states = rank_states[self._accelerator.process_index][moment]
+        states = self._position.rank_states[self._accelerator.process_index][moment]
         if states is None:
             return
         restore_random_states(states["global"])
@@ -226,7 +237,7 @@ class _Position:
         is_of_smaller_run: whether the position is that of the smaller run from which a warm start began.
 
     Args:
-        attempt: whose `stop` belongs to the state; None without an agent.
+        attempt: whose `stop` and steps of earlier loops belong to the state; None without an agent.
     """
 
     def __init__(self, attempt: FrameworkAttempt | None) -> None:
@@ -243,6 +254,7 @@ class _Position:
             "epoch": self.epoch, "batch": self.batch, "step": self.step, "ranks": self.rank_states,
             "stop": attempt.stop.state_dict() if attempt is not None else None,
             "job": attempt.job if attempt is not None else None,
+            "steps_before": attempt.steps_before if attempt is not None else 0,
         }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -253,6 +265,33 @@ class _Position:
         self.is_of_smaller_run = attempt is not None and attempt.is_of_smaller_run(state_dict.get("job"))
         if attempt is not None and not self.is_of_smaller_run:
             attempt.stop.load_state_dict(state_dict.get("stop"))
+            attempt.steps_before = state_dict.get("steps_before", attempt.steps_before)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints of a loop, the newest last."""
+
+    def order(path: Path) -> tuple[int, ...]:
+        return tuple(int(number) for number in path.name.removeprefix("step_").split("-"))
+
+    return sorted((path for path in folder.glob("step_*") if path.suffix != ".tmp"), key=order)
+
+
+def _newest_checkpoint(folder: Path) -> Path | None:
+    checkpoints = _checkpoints(folder)
+    return checkpoints[-1] if checkpoints else None
+
+
+def _past_loops(folder: Path) -> dict[int, PastCall]:
+    """Return the unnamed loops of earlier attempts, by number."""
+    loops = dict[int, PastCall]()
+    for path in folder.glob("loop-*"):
+        number, newest = path.name.removeprefix("loop-"), _newest_checkpoint(path)
+        if newest is not None and number.isdigit():
+            file = newest / _CALL  # checkpoints of earlier versions have none
+            call: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"site": (), "finished": False}
+            loops[int(number)] = PastCall(tuple(call["site"]), call["finished"])
+    return loops
 
 
 def _length(loader: Any) -> int | None:

@@ -4,6 +4,7 @@ The agent sees such programs as ones that do not use the trainer library: it ask
 SIGTERM, keeps their folder `checkpoints`, and reads their steps from their output.
 """
 
+import atexit
 import contextlib
 import logging
 import math
@@ -42,6 +43,8 @@ AUTO_INTERVAL = timedelta(minutes=10)
 _MOST_KEYS = 1000
 """The most sets of metrics whose last report is remembered: a program may name them anew at each step."""
 _log = logging.getLogger(__name__)
+_steps_of_calls = 0
+"""The steps of the calls that have ended in this process, in this attempt or earlier ones."""
 
 
 class StepDecision(IntEnum):
@@ -59,10 +62,12 @@ class FrameworkAttempt:
         folder: the folder `checkpoints`, which the agent keeps.
         job: the id of the job in its own cluster.
         stop: the job's `stop`.
+        steps_before: the steps of the program's earlier calls. What is reported counts on from them.
     """
 
     def __init__(self, rundir: RunDir, folder: Path) -> None:
         self.folder = folder
+        self.steps_before = _steps_of_calls
         self._rundir = rundir
         self._clock = SystemClock.from_environment()
         self._requests = Requests(rundir, self._clock)
@@ -138,7 +143,7 @@ class FrameworkAttempt:
         for text, value in metrics.items() if self.stop.metric is not None else ():
             number = _number(value)
             if number is not None and to_metric_name(str(text)) == self.stop.metric:
-                self.stop.add(step, number)
+                self.stop.add(self.steps_before + step, number)
 
     def _share(self, value: int) -> int:
         """Return the first rank's number on every rank."""
@@ -159,7 +164,12 @@ class FrameworkAttempt:
         if path is not None and rank_from_environment() == 0:
             relative = os.path.relpath(path.resolve(), self.folder.resolve())
             with contextlib.suppress(OSError):  # a full disk: the checkpoint itself is what matters
-                self._rundir.write(SavedState(step=step, path=relative))
+                self._rundir.write(SavedState(step=self.steps_before + step, path=relative))
+
+    def end_call(self, steps: int) -> None:
+        """Note that the call has come to its end after so many steps, in this attempt or an earlier one."""
+        global _steps_of_calls
+        _steps_of_calls = self.steps_before + steps
 
     def _is_due(self, step: int) -> bool:
         if step <= self._saved_step:
@@ -190,15 +200,25 @@ class FrameworkAttempt:
         if self._unreported or self._step != self._reported_step:
             metrics, self._unreported = self._unreported, {}
             self._reported_at.clear()
-            self.report(self._step, metrics)
-        if self._tracker is not None:
-            failed = sys.exc_info()[0] is not None and not self._stopping
-            status = RunStatus.SCHEDULED if self._stopping else RunStatus.FAILED if failed else RunStatus.FINISHED
-            self._tracker.close(status, self._step, hurry=self._stopping)
-            self._tracker = None
+            self._report(self._step, metrics)
+        exception = sys.exc_info()[0]
+        if exception is GeneratorExit and self._tracker is not None and not self._stopping:
+            # The loop was left by `break` or by an exception of its body, which only the program's end tells apart.
+            atexit.register(self._close_tracker_at_exit)
+        else:
+            self._close_tracker(failed=exception is not None)
         self._group, group = None, self._group  # its threads would outlive the program
         if group is not None and dist.is_initialized():
             dist.destroy_process_group(group)
+
+    def _close_tracker(self, *, failed: bool) -> None:
+        tracker, self._tracker = self._tracker, None
+        if tracker is not None:
+            status = RunStatus.SCHEDULED if self._stopping else RunStatus.FAILED if failed else RunStatus.FINISHED
+            tracker.close(status, self._step, hurry=self._stopping)
+
+    def _close_tracker_at_exit(self) -> None:
+        self._close_tracker(failed=getattr(sys, "last_value", None) is not None)  # of an exception that was not caught
 
     def _restore_handler(self) -> None:
         previous, self._previous_handler = self._previous_handler, None
@@ -213,8 +233,18 @@ class FrameworkAttempt:
         total_steps: int | None = None,
         steps_per_epoch: float | None = None,
     ) -> None:
-        """Report a step, and metrics that are numbers, or tensors or arrays of one. Others are left out. Most calls of
-        a fast loop write nothing."""
+        """Report a step of this call, and metrics that are numbers, or tensors or arrays of one. Others are left out.
+        Most reports of a fast loop write nothing."""
+        total_steps = self.steps_before + total_steps if total_steps is not None else None
+        self._report(self.steps_before + step, metrics, total_steps, steps_per_epoch)
+
+    def _report(
+        self,
+        step: int,
+        metrics: Mapping[str, Any] | None = None,
+        total_steps: int | None = None,
+        steps_per_epoch: float | None = None,
+    ) -> None:
         if rank_from_environment() != 0:
             return
         if self._profiler is not None and step > self._step:

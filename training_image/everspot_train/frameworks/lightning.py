@@ -5,18 +5,20 @@ resumes from the newest checkpoint. Lightning itself restores the model, optimiz
 Added are the position in the data and the random numbers of each rank.
 """
 
-import contextlib
 import logging
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import BaseFinetuning, BatchSizeFinder, Callback, LearningRateFinder
 
 from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
+from everspot_train.frameworks.calls import CallLabels, PastCall, read_call_site
 from everspot_train.frameworks.random_states import read_random_states, restore_random_states
+from everspot_train.rundir import COMPLETE_MARKER
 from everspot_train.trainer.errors import RunStopped
 from everspot_train.trainer.warm_start import ScheduleAdvance
 
@@ -25,9 +27,11 @@ _MOST_OWN = 2
 """The most checkpoints of its own that a call keeps on the disk."""
 _EVALUATED_AT = ("on_validation_end", "on_train_epoch_end")
 """The hooks in which metrics are complete, and in which a `ModelCheckpoint` may save before this callback's turn."""
+_STATES_OF_FOLDERS = ("meta.pt", "checkpoint/*_model_states.pt")
+"""The files that hold the Trainer's part of a checkpoint that is a folder: of FSDP and ModelParallel, and of
+DeepSpeed."""
 _log = logging.getLogger(__name__)
-_calls = 0
-"""How often `fit` was called in this process."""
+_labels = CallLabels()
 
 
 def fit(
@@ -37,6 +41,8 @@ def fit(
     val_dataloaders: Any = None,
     datamodule: LightningDataModule | None = None,
     ckpt_path: str | Path | None = None,
+    *,
+    name: str | None = None,
     **options: Any,
 ) -> None:
     """Train as `trainer.fit` does, from the newest checkpoint that an earlier attempt has left.
@@ -48,24 +54,29 @@ def fit(
 
     Args:
         ckpt_path: where the first attempt begins, as of `trainer.fit`.
+        name: tells this call from others of the program, if an attempt may skip some of them.
         options: others of `trainer.fit`.
 
     Raises:
         RunStopped: after the state was saved at a notice. Let it pass.
+        ValueError: if a callback would begin training again in each attempt, or the name is not allowed.
     """
-    global _calls
     attempt = FrameworkAttempt.from_environment()
     options |= {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders, "datamodule": datamodule}
     if attempt is None:
         trainer.fit(model, ckpt_path=ckpt_path, **options)
         return
-    _calls += 1
-    folder = attempt.folder / _FOLDER / f"fit-{_calls}"
-    _keep_users_checkpoints(trainer, attempt.folder, attempt.folder / "lightning" / f"fit-{_calls}")
+    _check_callbacks(trainer)
+    site = read_call_site()
+    label = _labels.assign(name, site, _past_calls(attempt.folder / _FOLDER))
+    folder = attempt.folder / _FOLDER / f"fit-{label}"
+    _keep_users_checkpoints(trainer, attempt.folder, attempt.folder / "lightning" / f"fit-{label}")
     trainer.callbacks = [callback for callback in trainer.callbacks if not isinstance(callback, LightningCallback)]
-    callback = LightningCallback(attempt, folder)
+    callback = LightningCallback(attempt, folder, label, site)
     trainer.callbacks.append(callback)  # behind all others: what they save of a step is saved by then
-    newest = _newest_checkpoint(trainer, attempt.folder, folder)
+    newest = _newest_checkpoint(trainer, attempt.folder, folder, label)
+    if newest is not None:
+        _skip_learning_rate_search(trainer)
     if newest is not None and ckpt_path is not None:
         _log.info("training resumes from %s, not from %s, with which the first attempt began", newest, ckpt_path)
     attempt.listen()
@@ -78,6 +89,7 @@ def fit(
         else:
             callback.finished = True  # part of the checkpoint: a program that is interrupted later trains no further
             callback.save(trainer)
+        attempt.end_call(trainer.global_step)
     finally:
         attempt.close()
 
@@ -89,9 +101,11 @@ class LightningCallback(Callback):  # type: ignore[misc]
         finished: whether training has come to its end, in this attempt or an earlier one.
     """
 
-    def __init__(self, attempt: FrameworkAttempt, folder: Path) -> None:
+    def __init__(self, attempt: FrameworkAttempt, folder: Path, label: str, site: tuple[str, ...]) -> None:
         self._attempt = attempt
         self._folder = folder
+        self._label, self._site = label, site
+        self._reported: dict[str, Any] = {}
         self._last_step = 0
         self._rank = 0
         self._epoch_states: list[dict[str, Any]] = []
@@ -114,6 +128,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         return {
             "ranks": self._attempt.gather(rank_states), "finished": self.finished, "stop": stop,
             "steps_per_epoch": self._steps_per_epoch, "job": self._attempt.job,
+            "call": self._label, "site": list(self._site), "steps_before": self._attempt.steps_before,
         }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -125,6 +140,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self.finished = bool(state_dict["finished"])
         self._attempt.stop.load_state_dict(state_dict.get("stop"))
         self._steps_per_epoch = state_dict.get("steps_per_epoch")
+        self._attempt.steps_before = state_dict.get("steps_before", self._attempt.steps_before)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Let a run that is larger than the one before by its data begin with the first epoch. Lightning restores the
@@ -147,6 +163,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._attempt.listen()  # Lightning's own handler would leave the loop without a checkpoint
         if self._restored is not None:
             self._restore(trainer)
+            self._call_epoch_start(trainer)
         states = {name: schedule.state_dict() for name, schedule in _named_schedules(trainer).items()}
         for sentence in self._schedules.advance(states if self._counts_on else {}):
             _log.warning("warm start: skipped: %s", sentence)
@@ -200,6 +217,28 @@ class LightningCallback(Callback):  # type: ignore[misc]
             fetcher.fetched = 0  # the loop adds these batches itself
         restore_random_states(states["now"])
 
+    def _call_epoch_start(self, trainer: Trainer) -> None:
+        """Let the hooks `on_train_epoch_start` run, which Lightning leaves out in the middle of an epoch: what they set
+        is lost with the process. They run behind all `on_train_start`, for which Lightning has no hook."""
+        loop, advance_start = trainer.fit_loop, trainer.fit_loop.on_advance_start
+
+        def on_advance_start() -> None:
+            del loop.on_advance_start
+            advance_start()
+            if not loop.restarted_mid_epoch:
+                return
+            states, module = read_random_states(), trainer.lightning_module
+            hook, module._current_fx_name = module._current_fx_name, "on_train_epoch_start"
+            for callback in trainer.callbacks:
+                # These restore themselves, or would search again.
+                if callback is not self and not isinstance(callback, BaseFinetuning | LearningRateFinder):
+                    callback.on_train_epoch_start(trainer, module)
+            module.on_train_epoch_start()
+            module._current_fx_name = hook
+            restore_random_states(states)
+
+        loop.on_advance_start = on_advance_start
+
     def restore_random_numbers(self) -> None:
         """Set the random numbers that a call has left which an earlier attempt has finished: what follows it draws
         from them. Lightning calls no hook of training for it."""
@@ -210,6 +249,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the random numbers that order the epoch's data."""
         states = read_random_states()
+        self._report_metrics(trainer)  # those of the epoch before are complete by now
         self._epoch_began_at = trainer.global_step if not trainer.fit_loop.is_resuming else None
         if trainer.fit_loop.is_resuming:
             iter(trainer.fit_loop._data_fetcher)  # Lightning's is from before these random numbers
@@ -229,7 +269,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         if trainer.global_step == self._last_step:  # gradients are being accumulated
             return
         self._last_step = trainer.global_step
-        self._attempt.report(self._last_step, trainer.callback_metrics)
+        self._report_metrics(trainer)
         loop = trainer.fit_loop.epoch_loop
         if loop.batch_progress.is_last_batch or loop._should_check_val_fx(trainer.fit_loop._data_fetcher):
             return
@@ -243,8 +283,15 @@ class LightningCallback(Callback):  # type: ignore[misc]
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report what the validation has found."""
         if not trainer.sanity_checking:
-            self._attempt.report(trainer.global_step, trainer.callback_metrics)
+            self._report_metrics(trainer)
             self._stop_early(trainer)
+
+    def _report_metrics(self, trainer: Trainer) -> None:
+        """Report the step, and the metrics that were logged since the last report: Lightning repeats older values."""
+        metrics = dict(trainer.callback_metrics)
+        logged = {name: value for name, value in metrics.items() if self._reported.get(name) is not value}
+        self._reported = metrics
+        self._attempt.report(trainer.global_step, logged)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Without a validation the metrics of each epoch are the evaluations of the job's `stop`."""
@@ -276,12 +323,36 @@ class LightningCallback(Callback):  # type: ignore[misc]
         """Save a checkpoint of the Trainer, and remove older ones of this callback."""
         ending = "-finished" if self.finished else ""
         path = self._folder / f"step={trainer.global_step}{ending}.ckpt"
+        if trainer.is_global_zero and path.is_dir():
+            shutil.rmtree(path)  # the rest of a save that was interrupted
+        trainer.strategy.barrier()
         trainer.save_checkpoint(path)
+        if trainer.is_global_zero and path.is_dir():
+            (path / COMPLETE_MARKER).touch()  # also of the files behind those that the agent knows to be the last
         self._attempt.note_saved(trainer.global_step, path)
         if trainer.is_global_zero:
             own = sorted(self._folder.glob("step=*.ckpt"), key=lambda path: path.stat().st_mtime)
             for path in own[:-_MOST_OWN]:
-                path.unlink(missing_ok=True)
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+
+def _check_callbacks(trainer: Trainer) -> None:
+    if any(isinstance(callback, BatchSizeFinder) for callback in trainer.callbacks):
+        raise ValueError(
+            "BatchSizeFinder would search again in each attempt, and training begin at step 0: search once, by"
+            " Tuner(trainer).scale_batch_size(model), and set the batch size that it returns"
+        )
+
+
+def _skip_learning_rate_search(trainer: Trainer) -> None:
+    """Let no `LearningRateFinder` search at the beginning of an attempt that resumes: the search would leave the
+    Trainer at step 0. The learning rate comes from the checkpoint."""
+    for callback in trainer.callbacks:
+        if isinstance(callback, LearningRateFinder):
+            callback.on_fit_start = lambda *_: None
 
 
 def _named_schedules(trainer: Trainer) -> dict[str, Any]:
@@ -325,17 +396,54 @@ def _is_remote(path: str | Path) -> bool:
     return "://" in str(path)
 
 
-def _newest_checkpoint(trainer: Trainer, checkpoints: Path, own: Path) -> Path | None:
+def _past_calls(folder: Path) -> dict[int, PastCall]:
+    """Return the unnamed calls of earlier attempts, by number."""
+    calls = dict[int, PastCall]()
+    for path in folder.glob("fit-*"):
+        number = path.name.removeprefix("fit-")
+        newest = _find_newest({path}, None) if number.isdigit() else None
+        if newest is not None:
+            state = _state_of_call(_read_checkpoint(newest))
+            calls[int(number)] = PastCall(tuple(state.get("site", ())), bool(state.get("finished")))
+    return calls
+
+
+def _newest_checkpoint(trainer: Trainer, checkpoints: Path, own: Path, label: str) -> Path | None:
     """Return the checkpoint with the most steps: one of this callback, or of a `ModelCheckpoint` of the Trainer."""
     folders = {own}
     for callback in trainer.checkpoint_callbacks:
         dirpath = getattr(callback, "dirpath", None)
         if dirpath is not None and _is_below(dirpath, checkpoints):
             folders.add(Path(dirpath))
+    return _find_newest(folders, label)
+
+
+def _find_newest(folders: set[Path], label: str | None) -> Path | None:
+    """Return the checkpoint with the most steps; with a label, none that another call has saved."""
     ranked = []
     for path in {path for folder in folders for path in folder.glob("*.ckpt")}:
-        with contextlib.suppress(Exception):  # of another kind, or not whole: then an older one is taken
-            stored = torch.load(path, map_location="cpu", mmap=True, weights_only=False)  # the program's own file
-            if "loops" in stored and "optimizer_states" in stored:
-                ranked.append((stored["global_step"], path.stat().st_mtime_ns, path))
+        try:
+            stored = _read_checkpoint(path)
+        except Exception as error:  # of another kind, or not whole: then an older one is taken
+            _log.warning("training does not resume from %s, which cannot be read: %s", path, error)
+            continue
+        is_whole = "loops" in stored and (path.is_dir() or "optimizer_states" in stored)
+        if is_whole and label in (None, _state_of_call(stored).get("call", label)):
+            ranked.append((stored["global_step"], path.stat().st_mtime_ns, path))
     return max(ranked)[-1] if ranked else None
+
+
+def _read_checkpoint(path: Path) -> dict[str, Any]:
+    """Return the Trainer's part of a checkpoint, which is a file, or one of the files of a folder."""
+    if path.is_dir():
+        states = [state for pattern in _STATES_OF_FOLDERS for state in sorted(path.glob(pattern))]
+        if not states:
+            raise FileNotFoundError("the folder has no state of a Trainer")
+        path = states[0]
+    stored: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=False)  # the program's own
+    return stored
+
+
+def _state_of_call(stored: dict[str, Any]) -> dict[str, Any]:
+    state: dict[str, Any] = stored.get("callbacks", {}).get(LightningCallback.__qualname__, {})
+    return state

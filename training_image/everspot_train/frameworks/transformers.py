@@ -8,6 +8,7 @@ and the state of callbacks such as `EarlyStoppingCallback`.
 import logging
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from everspot_core.documents import Document
 from everspot_core.jobs.early_stop import EarlyStop
 from pydantic import ValidationError
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, get_last_checkpoint
 
 from everspot_train.frameworks.attempt import FrameworkAttempt, StepDecision
+from everspot_train.frameworks.calls import CallLabels, PastCall, read_call_site
 from everspot_train.rundir import read_regular
 from everspot_train.trainer.errors import RunStopped
 from everspot_train.trainer.warm_start import ScheduleAdvance
@@ -25,8 +28,8 @@ from everspot_train.trainer.warm_start import ScheduleAdvance
 _MOST_BYTES = 1 << 20
 _FINISHED = "everspot-finished.json"
 _log = logging.getLogger(__name__)
-_calls: dict[Path, int] = {}
-"""How often `train` was called in this process, by the Trainer's `output_dir`."""
+_labels: dict[Path, CallLabels] = {}
+"""The labels of the calls in this process, by the Trainer's `output_dir`."""
 
 
 class _Finished(Document):
@@ -35,6 +38,8 @@ class _Finished(Document):
     Attributes:
         checkpoint: the name of the checkpoint with the weights that the call left in the model.
         job: the job that made the call.
+        site: the place of the call in the program.
+        steps_before: the steps of the program's earlier calls.
     """
 
     checkpoint: str
@@ -43,6 +48,8 @@ class _Finished(Document):
     train_loss: float
     metrics: dict[str, float]
     early_stop: EarlyStop | None = None
+    site: tuple[str, ...] = ()
+    steps_before: int = 0
 
 
 class _AlreadyFinished(Exception):
@@ -50,21 +57,27 @@ class _AlreadyFinished(Exception):
 
 
 def train(
-    trainer: Trainer, resume_from_checkpoint: str | os.PathLike[str] | bool | None = None, **options: Any
+    trainer: Trainer,
+    resume_from_checkpoint: str | os.PathLike[str] | bool | None = None,
+    *,
+    name: str | None = None,
+    **options: Any,
 ) -> TrainOutput:
     """Train as `trainer.train` does, from the newest checkpoint that an earlier attempt has left.
 
     `output_dir` must lie in the folder `checkpoints`. A second call with the same `output_dir` in one program trains on
-    in its subfolder `train-2`. A call that an earlier attempt has finished loads the weights that it left, and returns
-    its result.
+    in its subfolder `train-2`, one with a name in `train-NAME`. A call that an earlier attempt has finished loads the
+    weights that it left, and returns its result.
 
     Args:
         resume_from_checkpoint: where the first attempt begins, as of `trainer.train`; True: from none.
+        name: tells this call from others of the program, if an attempt may skip some of them.
         options: others of `trainer.train`.
 
     Raises:
         RunStopped: after the state was saved at a notice. Let it pass.
-        ValueError: if `output_dir` lies elsewhere, or `save_only_model` leaves out what a resume needs.
+        ValueError: if `output_dir` lies elsewhere, `save_only_model` leaves out what a resume needs, or the name is not
+            allowed.
     """
     attempt = FrameworkAttempt.from_environment()
     if isinstance(resume_from_checkpoint, os.PathLike):
@@ -75,12 +88,15 @@ def train(
     _check(arguments, attempt)
     output_dir = arguments.output_dir
     place = Path(output_dir).resolve()
-    _calls[place] = call = _calls.get(place, 0) + 1
-    if call > 1:
-        arguments.output_dir = str(Path(output_dir) / f"train-{call}")
+    site = read_call_site()
+    label = _labels.setdefault(place, CallLabels()).assign(name, site, _past_calls(Path(output_dir)))
+    if label != "1":
+        arguments.output_dir = str(Path(output_dir) / f"train-{label}")
     arguments.restore_callback_states_from_checkpoint = True  # else the patience of early stopping begins anew
     trainer.pop_callback(TransformersCallback)
+    trainer.pop_callback(EverspotCall)
     callback = TransformersCallback(attempt)
+    trainer.add_callback(EverspotCall(site, attempt.steps_before))
     trainer.add_callback(callback)  # behind all others: what they want of a step is known by then
     folder = Path(arguments.output_dir)
     attempt.listen()
@@ -90,8 +106,12 @@ def train(
             callback.begin_larger_run(finished.step, trainer.lr_scheduler)
         elif finished is not None:
             attempt.stop.report(finished.early_stop)
+            attempt.steps_before = finished.steps_before
+            attempt.end_call(finished.step)
             return _load_finished(trainer, callback, folder / finished.checkpoint, finished)
         newest = get_last_checkpoint(str(folder)) if folder.is_dir() else None
+        if newest is not None:
+            attempt.steps_before = _read_call(Path(newest)).get("steps_before", attempt.steps_before)
         first_checkpoint = resume_from_checkpoint if isinstance(resume_from_checkpoint, str) else None
         if newest is not None and first_checkpoint is not None:
             _log.info(
@@ -101,12 +121,29 @@ def train(
         if callback.stopped:
             raise RunStopped(trainer.state.global_step)
         if trainer.is_world_process_zero():
-            _write_finished(folder, trainer, output, attempt)
+            _write_finished(folder, trainer, output, attempt, site)
             attempt.note_saved(output.global_step, folder / _FINISHED)  # the Trainer may have removed its last one
+        attempt.end_call(output.global_step)
         return output
     finally:
         arguments.output_dir = output_dir
         attempt.close()
+
+
+class EverspotCall(TrainerCallback, ExportableState):  # type: ignore[misc]
+    """The call to which a checkpoint belongs, in its `trainer_state.json`.
+
+    Args:
+        site: the place of the call in the program.
+        steps_before: the steps of the program's earlier calls.
+    """
+
+    def __init__(self, site: Sequence[str], steps_before: int) -> None:
+        self._call = {"site": list(site), "steps_before": steps_before}
+
+    def state(self) -> dict[str, Any]:
+        """Return the state, from which the Trainer makes the callback again."""
+        return {"args": self._call, "attributes": {}}
 
 
 class TransformersCallback(TrainerCallback):  # type: ignore[misc]
@@ -174,6 +211,8 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self._attempt.report(state.global_step)
         decision = self._attempt.decide()
         self._stopping = decision is StepDecision.STOP
+        self._stop_early(state, control)
+        self._save_at_end(state, control)
         control.should_save = control.should_save or decision is not StepDecision.GO_ON
         if control.should_save and state.epoch is not None and float(state.epoch).is_integer():
             control.should_save, self._save_after_epoch = False, True
@@ -182,6 +221,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any
     ) -> None:
         """Save what an early stop leaves."""
+        self._stop_early(state, control)
         self._save_at_end(state, control)
 
     def on_epoch_end(
@@ -212,14 +252,17 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **context: Any
     ) -> None:
-        """Report metrics, and end training if the job's `stop` says so."""
+        """Report metrics. Programs log on the first rank alone, too, so that nothing is decided here."""
         if self.stopped:
             return
         self._attempt.report(state.global_step, logs or {})
         if self._training:
             self._attempt.evaluate(state.global_step, logs or {})
-            if self._attempt.stop.decide(state.global_step, state.max_steps):
-                control.should_training_stop = True
+
+    def _stop_early(self, state: TrainerState, control: TrainerControl) -> None:
+        """End training if the job's `stop` says so. All ranks call it."""
+        if self._training and not self.stopped and self._attempt.stop.decide(state.global_step, state.max_steps):
+            control.should_training_stop = True
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any
@@ -248,6 +291,32 @@ def _read_finished(folder: Path) -> _Finished | None:
     return finished if (folder / finished.checkpoint).is_dir() else None
 
 
+def _past_calls(folder: Path) -> dict[int, PastCall]:
+    """Return the unnamed calls of earlier attempts, by number."""
+    calls = dict[int, PastCall]()
+    for path in (folder, *folder.glob("train-*")):
+        number = "1" if path == folder else path.name.removeprefix("train-")
+        if not number.isdigit():
+            continue
+        finished = _read_finished(path)
+        newest = get_last_checkpoint(str(path)) if path.is_dir() else None
+        if finished is not None:
+            calls[int(number)] = PastCall(finished.site, is_finished=True)
+        elif newest is not None:
+            calls[int(number)] = PastCall(tuple(_read_call(Path(newest)).get("site", ())), is_finished=False)
+    return calls
+
+
+def _read_call(checkpoint: Path) -> dict[str, Any]:
+    """Return what `EverspotCall` has stored in a checkpoint; nothing in those of earlier versions."""
+    try:
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    except (OSError, ValueError, TypeError):  # the Trainer will say what is wrong with it
+        return {}
+    call: dict[str, Any] = state.stateful_callbacks.get(EverspotCall.__name__, {}).get("args", {})
+    return call
+
+
 def _load_finished(
     trainer: Trainer, callback: TransformersCallback, checkpoint: Path, finished: _Finished
 ) -> TrainOutput:
@@ -259,7 +328,9 @@ def _load_finished(
     return TrainOutput(finished.step, finished.train_loss, finished.metrics)
 
 
-def _write_finished(folder: Path, trainer: Trainer, output: TrainOutput, attempt: FrameworkAttempt) -> None:
+def _write_finished(
+    folder: Path, trainer: Trainer, output: TrainOutput, attempt: FrameworkAttempt, site: tuple[str, ...]
+) -> None:
     """Note the result, for attempts that are interrupted in the code behind the call."""
     state, arguments = trainer.state, trainer.args
     best = state.best_model_checkpoint if arguments.load_best_model_at_end else None
@@ -269,7 +340,7 @@ def _write_finished(folder: Path, trainer: Trainer, output: TrainOutput, attempt
     metrics = {name: float(value) for name, value in output.metrics.items() if isinstance(value, int | float)}
     finished = _Finished(
         checkpoint=checkpoint, step=output.global_step, train_loss=output.training_loss, metrics=metrics,
-        early_stop=attempt.stop.early_stop, job=attempt.job,
+        early_stop=attempt.stop.early_stop, job=attempt.job, site=site, steps_before=attempt.steps_before,
     )  # fmt: skip
     temporary = folder / f"{_FINISHED}.tmp"
     temporary.write_bytes(finished.to_json())

@@ -89,6 +89,11 @@ def money(amount: float | None) -> str:
     return f"{sign}${size:,.2f}" if size >= 1 or size == 0 else f"{sign}${size:.4f}"
 
 
+def least(amount: float, complete: bool) -> str:
+    """Return dollars for people, as a lower bound if not `complete`."""
+    return money(amount) if complete else f"≥ {money(amount)}"
+
+
 def state_text(state: str) -> Text:
     """Return a state in its colour."""
     return Text(state, style=STYLE.get(state, ""))

@@ -122,6 +122,10 @@ def test_a_value_that_an_option_does_not_take_is_told_as_every_other_error(world
         ),
         (["clear", "--dollars", "3"], ["--dollars: belongs to set"]),
         (
+            ["set", "--team", "(none)", "--per", "day", "--dollars", "1"],
+            ["--team: (none) is no team: jobs without one count only for the environment's cap"],
+        ),
+        (
             ["show", "--per", "day", "--gpu-hours", "3"],
             ["--per: belongs to set and clear", "--gpu-hours: belongs to set"],
         ),

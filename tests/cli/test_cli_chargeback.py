@@ -114,6 +114,14 @@ def test_an_instance_of_unknown_length_makes_a_lower_bound_of_the_month_and_its_
     assert (
         "how long i-base ran is not known" in path.read_text() and "a visit" not in path.read_text().split("<table")[0]
     )
+    world.submit("train", 0, tags={"Team": "vision"})
+    world.assign("train", "i-base", 0)
+    assert re.search(r"cost\s+≥ \$0.0016 +how long i-base ran is not known", world.run("report").out)
+    out = world.run("report", "train", "--html", str(path)).out
+    assert "≥ $0" in out.partition("ON-DEMAND")[2], out
+    assert "Nobody reported the end of i-base: sums have the least that the cloud bills for it" in " ".join(out.split())
+    assert "≥ $0.00" in path.read_text()
+    assert world.run("--json", "report").json["cost_by_tag"]["Team"][0]["cost_known"] is False
     audit = world.run("--json", "audit", *MARCH, "--html", str(path)).json
     assert (audit["known"], audit["unknown_lengths"]) == (False, ["i-base"])
     assert "how long i-base ran is not known" in path.read_text()

@@ -3,6 +3,7 @@
 import pytest
 from everspot_core.costs.ledger import LaunchRecord
 from everspot_core.jobs.records import Market
+from everspot_core.jobs.visit_records import Trip, TripEnd
 from report_helpers import T0
 
 RUNS = {"a": (600, 660, 720), "b": (1800, 1860, 1920)}  # seconds of each job's run
@@ -49,6 +50,23 @@ def test_two_sets_are_compared_with_an_interval_each(sets):
     assert (comparison["b"]["chosen"], comparison["b"]["jobs"]) == (4, 3)
     assert any("1 job of B without success: not compared" in note for note in comparison["notes"])
     assert any("submitted at different times" in note for note in comparison["notes"])
+
+
+def test_a_job_that_travelled_is_compared_with_all_that_it_cost(sets):
+    trips = [Trip(cluster="beta", visit="visit-1", number=1, since=T0, until=T0, end=TripEnd.RETURNED, usd=42.0,
+                  egress_usd=1.5)]  # fmt: skip
+    sets.save(sets.record("a-0").model_copy(update={"trips": trips}))
+    sides = sets.run("--json", "compare", "a-0", "b-0").json["sides"]
+    assert [side["cost_usd"] for side in sides] == pytest.approx([43.5 + 600 * 0.096 / 3600, 1800 * 0.096 / 3600])
+    assert "The left side costs" in sets.run("compare", "a-0", "b-0").out
+    alone = sets.run("compare", "a-0")  # the on-demand cost is that of the work here alone
+    assert "Not all of what they cost is known." in alone.out
+    unbilled = [trips[0].model_copy(update={"usd": None})]
+    sets.save(sets.record("a-0").model_copy(update={"trips": unbilled}))
+    out = sets.run("compare", "a-0", "b-0").out
+    assert "≥ $1.52" in out
+    assert "Not all of what they cost is known." in out
+    assert sets.run("--json", "compare", "a-0", "b-0").json["savings_percent"] is None
 
 
 def test_for_people_it_says_what_is_shown_and_how_little_few_jobs_show(sets):

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from contextlib import redirect_stdout
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,25 @@ def test_hours_later_than_the_bill_are_not_missing(past, own, tmp_path):
     assert document["not_billed_yet"]["count"] > 0 and document["billed_until"] == "2026-03-01T14:00:00Z"
 
 
+def test_in_a_month_that_has_settled_a_bill_that_is_cut_off_is_a_gap(past, own, tmp_path, monkeypatch):
+    path = written(tmp_path / "bill.csv", [row for row in own if row["ChargePeriodStart"] < "2026-03-01T14"])
+    for day, code in (("2026-04-05T23:59", 0), ("2026-04-06T00:00", 1)):
+        moment = datetime.fromisoformat(f"{day}+00:00").timestamp()
+        monkeypatch.setenv("EVERSPOT_CLOCK", f"1e-12@{moment:.0f}")
+        document = compared(past, path, code=code)
+        assert bool(document["not_billed_yet"]["count"]) is (code == 0)
+        assert bool(document["only_here"]["count"]) is (code == 1)
+
+
+def test_equal_rows_of_one_file_count_and_a_file_that_is_passed_again_does_not(past, own, tmp_path):
+    halves = [row | {"BilledCost": str(float(row["BilledCost"]) / 2)} for row in own for _ in range(2)]
+    path = written(tmp_path / "bill.csv", halves)
+    document = compared(past, path)
+    assert (document["repeated_rows"], document["gap_usd"]) == (0, pytest.approx(0, abs=1e-5))
+    again = compared(past, path, path)
+    assert (again["repeated_rows"], again["gap_usd"]) == (len(halves), document["gap_usd"])
+
+
 def test_the_effective_cost_is_compared_where_the_bill_has_one(past, own, tmp_path):
     rows = [row | {"EffectiveCost": str(2 * float(row["EffectiveCost"]))} for row in own]
     path = written(tmp_path / "bill.csv", rows)
@@ -202,6 +222,7 @@ FILES = {
     "header": (HEADER.encode(), "the bill has no rows"),
     "zip": (b"PK\x03\x04more", "is a ZIP archive"),
     "cut": (gzip.compress(f"{HEADER}\n{ROW}\n".encode())[:-12], "cannot be read"),
+    "damaged": (gzip.compress(b"")[:10] + b"\x07" * 20, "cannot be read"),
     "binary": (b"\xff\xfe\x00\x01" * 50, "is neither CSV nor JSON lines"),
     "missing": (b"ResourceId,BilledCost\n1,2\n", "lacks the columns ChargePeriodStart, ChargePeriodEnd"),
     "other": (b"name,colour\na,b\n", "has none of the columns of FOCUS or CUR 2.0"),

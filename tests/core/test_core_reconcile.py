@@ -111,11 +111,10 @@ def test_google_s_rows_name_an_instance_by_its_number_and_its_traffic_apart():
         x_Labels=[{"key": "everspot-cluster", "value": "c"}],
         Tags=[],
     )
-    traffic = read(
-        invoicing=GOOGLE, table=GOOGLE.tables[0], **instance_columns, ChargeDescription="Network Internet Egress"
-    )
     assert (core.instance, core.timed, core.tags) == ("123", True, {"everspot-cluster": "c"})
-    assert (traffic.instance, traffic.timed) == ("123", False)
+    for charge in ("Network Internet Egress", "Licensing Fee for Ubuntu Pro (CPU cost)", "Storage PD Snapshot"):
+        row = read(invoicing=GOOGLE, table=GOOGLE.tables[0], **instance_columns, ChargeDescription=charge)
+        assert (row.instance, row.timed) == ("123", False), charge
 
 
 @pytest.mark.parametrize(

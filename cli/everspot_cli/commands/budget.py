@@ -12,6 +12,7 @@ from rich.text import Text
 from everspot_cli.budgets import BudgetReading, BudgetRow, amount, read, used_up
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.report.shares import UNTAGGED
 from everspot_cli.requests import user
 from everspot_cli.session import Session
 from everspot_cli.tables import empty_table, fits_width
@@ -79,6 +80,8 @@ def _check(action: BudgetAction, team: str | None, per: Period | None, values: d
     amounts = {f"--{unit.replace('_', '-')}": value for unit, value in values.items() if value is not None}
     if team is not None and (not team.strip() or len(team) > 256 or not team.isprintable()):
         mistakes.append(("--team", "has to be the value of a tag: 1 to 256 characters that can be printed"))
+    elif team == UNTAGGED:
+        mistakes.append(("--team", f"{UNTAGGED} is no team: jobs without one count only for the environment's cap"))
     if action is BudgetAction.SET and per is None:
         mistakes.append(("--per", "is missing: day or month"))
     if action is BudgetAction.SHOW and per is not None:

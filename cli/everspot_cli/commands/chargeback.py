@@ -12,12 +12,12 @@ from rich.text import Text
 from everspot_cli.commands.options import Json, Month, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.governance.charge_document import charge_document
-from everspot_cli.governance.charge_table import LINE_COLUMNS, STAGE_COLUMNS, least, line_cells, stage_cells
+from everspot_cli.governance.charge_table import LINE_COLUMNS, STAGE_COLUMNS, line_cells, stage_cells
 from everspot_cli.governance.file_output import as_csv, for_spreadsheets, write_file
 from everspot_cli.governance.month_ledger import parse_month, read_month
 from everspot_cli.governance.page import charge_page
 from everspot_cli.session import Session
-from everspot_cli.tables import empty_table
+from everspot_cli.tables import empty_table, least
 
 CSV_COLUMNS = (
     "cluster", "month", "complete", "tag", "kind", "value", "cost_usd", "lost_usd", "on_demand_cost_usd", "jobs",

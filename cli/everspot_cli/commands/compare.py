@@ -17,7 +17,7 @@ from everspot_cli.report.model import build
 from everspot_cli.report.terminal import percent, redone, where_prices_come_from
 from everspot_cli.session import Session
 from everspot_cli.set_comparison import compare_sets, describe_measure
-from everspot_cli.tables import duration, money
+from everspot_cli.tables import duration, least, money
 
 _SET = "KEY=VALUE of a tag, or ids or names, also with * and ?; several with commas, or given again."
 
@@ -121,7 +121,9 @@ def _shown(unit: str) -> Callable[[float], str]:
 def _as_it_ran(job: dict[str, Any]) -> dict[str, Any]:
     return {
         "side": f"{job['job_id']} as it ran",
-        "cost_usd": job["cost_usd"],
+        # A job that travelled has paid other clusters and the way, too.
+        "cost_usd": round(job["cost_usd"] + job["abroad_usd"] + job["egress_usd"], 6),
+        "cost_known": job["cost_known"],
         "free_usd": job["free_usd"],
         "spot_hours": job["spot_hours"],
         "on_demand_hours": job["on_demand_hours"],
@@ -139,6 +141,7 @@ def _on_demand(job: dict[str, Any]) -> dict[str, Any]:
     return {
         "side": "on-demand, never interrupted (computed)",
         "cost_usd": job["on_demand_cost_usd"],
+        "cost_known": job["cost_known"] and not job["trips"],  # its work at other clusters is not in it
         "free_usd": 0.0,
         "spot_hours": 0.0,
         "on_demand_hours": round(job["useful_seconds"] / 3600, 4),
@@ -153,14 +156,16 @@ def _on_demand(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cheaper(left_side: dict[str, Any], right_side: dict[str, Any]) -> float | None:
-    """Return how much less the left side costs, in percent."""
+    """Return how much less the left side costs, in percent. None if a cost is not known."""
+    if not (left_side["cost_known"] and right_side["cost_known"]):
+        return None
     return 100 * (1 - left_side["cost_usd"] / right_side["cost_usd"]) if right_side["cost_usd"] else None
 
 
 def _verdict(left_side: dict[str, Any], right_side: dict[str, Any]) -> str:
     cheaper = _cheaper(left_side, right_side)
     if cheaper is None:
-        return ""
+        return "" if right_side["cost_known"] and left_side["cost_known"] else "Not all of what they cost is known."
     if abs(cheaper) < 0.05:
         return "Both cost the same."
     sentence = f"The left side costs {percent(abs(cheaper))} {'less' if cheaper > 0 else 'more'}."
@@ -175,8 +180,8 @@ def _print(session: Session, left_side: dict[str, Any], right_side: dict[str, An
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", left_side["side"], right_side["side"]):
         table.add_column(name, justify="right" if name else "left")
+    table.add_row("cost", *(least(side["cost_usd"], side["cost_known"]) for side in (left_side, right_side)))
     for label, key, shown in (
-        ("cost", "cost_usd", money),
         ("spot hours", "spot_hours", "{:.3f}".format),
         ("on-demand hours", "on_demand_hours", "{:.3f}".format),
         ("total duration", "total_duration_seconds", duration),

@@ -1,12 +1,13 @@
 """`everspot cost reconcile`: the ledger beside the cloud's own bill."""
 
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from everspot_core.counting import counted
-from everspot_core.governance.reconcile import BillSide, MatchKind, reconcile
+from everspot_core.governance.reconcile import SETTLING, BillSide, MatchKind, reconcile
 from everspot_core.validation.model_errors import legible
 from rich.text import Text
 
@@ -74,7 +75,8 @@ def reconcile_bill(
     bill, tables, repeated = _read(session, ledger, files, cost)
     if bill.as_of is not None and bill.as_of < min(ledger.material.as_of, chosen.end):
         ledger = read_month(session, chosen, bill.as_of)  # its last hour is cut there, so the ledger's is, too
-    reconciliation = reconcile(ledger.rows, bill, over=ledger.over)
+    settled = session.now >= chosen.end + SETTLING
+    reconciliation = reconcile(ledger.rows, bill, over=ledger.over, settled=settled)
     document = reconcile_document(ledger, bill, reconciliation, tables, repeated, tolerance)
     if session.json:
         session.answer(document)
@@ -85,7 +87,7 @@ def reconcile_bill(
 
 
 def _read(session: Session, ledger: MonthLedger, files: list[Path], cost: BillCost) -> tuple[BillSide, list[str], int]:
-    invoicing, row_digests = session.cloud.invoicing, set[int]()
+    invoicing, row_digests = session.cloud.invoicing, Counter[int]()
     bill = BillSide(
         month=ledger.month,
         instance_ids=frozenset(instance.launch.instance_id for instance in ledger.material.bill.instances),

@@ -5,6 +5,8 @@ import csv
 import gzip
 import io
 import json
+import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -24,11 +26,17 @@ _WRONG_AT_MOST = 200  # problems, after which a file is not read on
 
 
 class BillFile:
-    """One file. `table`: known once `rows` has begun. `repeated`: rows of instances that were there before, in every
-    cell, and are therefore left out."""
+    """One file. `table`: known once `rows` has begun. `repeated`: rows of instances that an earlier file had in every
+    cell, and that are therefore left out. Equal rows of one file all count: a table without the ids of its lines has
+    such rows.
 
-    def __init__(self, path: Path, invoicing: Invoicing, cost: str, digests: set[int]) -> None:
+    Args:
+        digests: how often the earlier files had each row; this file adds its own rows.
+    """
+
+    def __init__(self, path: Path, invoicing: Invoicing, cost: str, digests: Counter[int]) -> None:
         self._path, self._invoicing, self._cost, self._digests = path, invoicing, cost, digests
+        self._own_digests: Counter[int] = Counter()
         self.table: BillTable | None = None
         self.repeated = 0
 
@@ -46,6 +54,7 @@ class BillFile:
                     yield row
                 if len(wrong) >= _WRONG_AT_MOST:
                     break
+        self._digests |= self._own_digests
         if wrong:
             raise CliError(f"{self._path} has faults, so nothing was compared", problems=list_problems(wrong))
         if self.table is None:
@@ -66,10 +75,10 @@ class BillFile:
             return None
         if row.instance is not None:
             digest = hash(tuple(map(str, raw.values())))
-            if digest in self._digests:
+            self._own_digests[digest] += 1
+            if self._own_digests[digest] <= self._digests[digest]:
                 self.repeated += 1
                 return None
-            self._digests.add(digest)
         return row
 
     def _identify_table(self, columns: Sequence[str]) -> BillTable:
@@ -93,7 +102,7 @@ class BillFile:
                 yield file
         except FileNotFoundError:
             raise CliError(f"there is no file {self._path}", Exit.NOT_FOUND) from None
-        except (OSError, EOFError, bill_cells.BrokenParquet) as error:
+        except (OSError, EOFError, zlib.error, bill_cells.BrokenParquet) as error:
             raise CliError(f"{self._path} cannot be read: {error}") from None
         except (UnicodeDecodeError, csv.Error) as error:
             raise CliError(f"{self._path} is neither CSV nor JSON lines: {error}") from None

@@ -2,27 +2,17 @@
 
 from typing import Any
 
-from everspot_core.counting import first_few
-
-from everspot_cli.report.terminal import percent
-from everspot_cli.tables import money
+from everspot_cli.report.terminal import percent, unknown_parts
+from everspot_cli.tables import least, money
 
 LINE_COLUMNS = ("cost", "lost to interruptions", "on-demand", "jobs", "instance hours", "GPUs used", "wasted on GPUs")
 STAGE_COLUMNS = ("pipeline", "submitted", "stage", "cost", "jobs", "metric", "gain", "a point")
 _OF_JOBS = ("value", "untagged")
 
 
-def least(amount: float, complete: bool) -> str:
-    """Return dollars, as a lower bound if not `complete`."""
-    return money(amount) if complete else f"≥ {money(amount)}"
-
-
 def lower_bound_reasons(document: dict[str, Any]) -> list[str]:
     """Return why the sum of a month is a lower bound."""
-    hours, endless = document["unpriced_hours"], document["unknown_lengths"]
-    reasons = [f"{hours:g} h have no price"] if hours else []
-    reasons += [f"how long {first_few(endless, 5)} ran is not known"] if endless else []
-    return reasons or ([] if document["known"] else ["a visit's bill was not reported"])
+    return unknown_parts(document) or ([] if document["known"] else ["a visit's bill was not reported"])
 
 
 def line_cells(line: dict[str, Any]) -> list[str]:

@@ -7,13 +7,12 @@ from typing import Any
 from everspot_cli.governance.charge_table import (
     LINE_COLUMNS,
     STAGE_COLUMNS,
-    least,
     line_cells,
     lower_bound_reasons,
     stage_cells,
 )
 from everspot_cli.report.page import build_page, card, section, table
-from everspot_cli.tables import money
+from everspot_cli.tables import least, money
 
 
 def charge_page(document: dict[str, Any], cluster: str) -> str:

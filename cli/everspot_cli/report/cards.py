@@ -5,8 +5,8 @@ from typing import Any
 from everspot_core.counting import counted, size
 
 from everspot_cli.report.page import card
-from everspot_cli.report.terminal import percent, redone
-from everspot_cli.tables import duration, money
+from everspot_cli.report.terminal import percent, redone, unknown_parts
+from everspot_cli.tables import duration, least, money
 
 
 def cards(report: dict[str, Any]) -> str:
@@ -16,14 +16,14 @@ def cards(report: dict[str, Any]) -> str:
 
 
 def _cost(report: dict[str, Any]) -> str:
-    unpriced = report["unpriced_hours"]
+    reasons = unknown_parts(report)
     parts = (
         f"jobs {money(report['jobs_cost_usd'])}, boot and idling {money(report['idle_and_boot_cost_usd'])}"
         if report["scope"] == "cluster"
         else "the seconds that it held instances"
     )
-    if unpriced:
-        return card(f"≥ {money(report['cost_usd'])}", "cost", f"{parts}; {unpriced:g} h have no price", "bad")
+    if reasons:
+        return card(least(report["cost_usd"], False), "cost", "; ".join([parts, *reasons]), "bad")
     return card(money(report["cost_usd"]), "cost", parts)
 
 

@@ -13,9 +13,9 @@ from everspot_cli.report.page import build_page, section, table
 from everspot_cli.report.paths import draw_paths
 from everspot_cli.report.reused_stages import REUSED_COLUMNS, reused_cells
 from everspot_cli.report.terminal import (
-    at_least,
     clock,
     describe_free_hours,
+    describe_lower_bounds,
     percent,
     redone,
     resumed_on,
@@ -23,7 +23,7 @@ from everspot_cli.report.terminal import (
     where_prices_come_from,
 )
 from everspot_cli.report.timeline import draw, legend
-from everspot_cli.tables import duration, money
+from everspot_cli.tables import duration, least, money
 
 
 def document(report: dict[str, Any], material: Material, only: str | None = None) -> str:
@@ -69,7 +69,7 @@ def _jobs(report: dict[str, Any]) -> str:
                 job["job_id"],
                 job["state"],
                 _DEADLINE[job["deadline_met"]] if job["deadline_at"] and job["state"] != "CANCELLED" else "—",
-                money(job["cost_usd"]),
+                least(job["cost_usd"], job["cost_known"]),
                 money(job["on_demand_cost_usd"]),
                 percent(job["savings_percent"]),
                 duration(job["total_duration_seconds"]),
@@ -91,7 +91,7 @@ def _share(key: str, rows: Sequence[dict[str, Any]]) -> str:
     table_rows = [
         [
             row["value"],
-            money(row["cost_usd"]),
+            least(row["cost_usd"], row["cost_known"]),
             money(row["on_demand_cost_usd"]),
             percent(row["savings_percent"]),
             str(row["jobs"]),
@@ -160,7 +160,7 @@ def _instances(report: dict[str, Any]) -> str:
                 clock(instance["launched_at"], report),
                 end,
                 outcome,
-                money(instance["cost_usd"]),
+                least(instance["cost_usd"], instance["length_known"]),
             ]
         )
     names = ("instance", "role", "market", "type", "zone", "jobs", "launched", "ended", "", "cost")
@@ -177,7 +177,7 @@ def _definitions(report: dict[str, Any]) -> str:
 
 def _footer(report: dict[str, Any]) -> str:
     lines = [f"Beside the saving, free: {free}."] if (free := describe_free_hours(report)) else []
-    lines += [at_least(report)] if report["unpriced_hours"] else []
+    lines += describe_lower_bounds(report)
     lines.append(f"Not in these figures: {', '.join(report['left_out'])}.")
     lines += where_prices_come_from(report)
     return "<footer>" + "".join(f"<p>{escape(line)}</p>" for line in lines) + "</footer>"

@@ -83,6 +83,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         **_money(usages),
         **_hours(usages),
         "unpriced_hours": _unpriced_hours(usages),
+        "unknown_lengths": _unknown_lengths(material, None if only is None else bills),
         "abroad_usd": round(sum((job["abroad_usd"] for job in jobs), 0.0), 6),
         "egress_usd": round(sum((job["egress_usd"] for job in jobs), 0.0), 6),
         "jobs": jobs,
@@ -159,6 +160,16 @@ def _unpriced_hours(usages: Sequence[Usage]) -> float:
     """Return the hours without a known price. No sum contains them, so every sum is then a lower bound."""
     cut = (s.seconds * usage.share for usage in usages for s in usage.paid if s.basis is Basis.NONE)
     return round(float(total(cut) / HOUR), 4)
+
+
+def _unknown_lengths(material: Material, bills: Sequence[JobBill] | None) -> list[str]:
+    """Return the instances whose end nobody reported, or those of some jobs. They are billed for the least time, and
+    what jobs held of the time after it is in no sum, so sums are lower bounds."""
+    endless = [i.launch.instance_id for i in material.bill.instances if i.unknown]
+    if bills is None:
+        return endless
+    held = {attempt.instance_id for own in bills for attempt in own.attempts}
+    return [name for name in endless if name in held]
 
 
 def _usage_rows(usages: Sequence[Usage]) -> list[dict[str, Any]]:
@@ -276,9 +287,8 @@ def _machine(material: Material, own: JobBill) -> dict[str, Any] | None:
 
 def _cost_known(material: Material, own: JobBill) -> bool:
     away = visit_rows(own.job_id, material.records[own.job_id], material.as_of)
-    endless = {i.launch.instance_id for i in material.bill.instances if i.unknown}
     here = all(s.basis is not Basis.NONE for usage in own.usages for s in usage.paid)
-    return here and endless.isdisjoint(u.launch.instance_id for u in own.usages) and all(row.is_exact for row in away)
+    return here and not _unknown_lengths(material, [own]) and all(row.is_exact for row in away)
 
 
 def _deadline_met(record: JobRecord, deadline: datetime | None, until: datetime) -> bool | None:

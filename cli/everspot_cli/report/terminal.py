@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from everspot_core.counting import counted
+from everspot_core.counting import counted, first_few
 from everspot_core.jobs.visit_records import TripEnd
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,7 +18,7 @@ from everspot_cli.report.early_stops import EARLY_STOP_COLUMNS, early_stop_cells
 from everspot_cli.report.reused_stages import REUSED_COLUMNS, describe_saving, reused_cells
 from everspot_cli.report.shard_traffic import describe_streamed
 from everspot_cli.report.shares import UNTAGGED
-from everspot_cli.tables import NARROW, duration, empty_table, facts, money, stamp, state_text
+from everspot_cli.tables import NARROW, duration, empty_table, facts, least, money, stamp, state_text
 
 
 def redone(row: dict[str, Any], key: str = "steps_redone") -> str:
@@ -121,8 +121,9 @@ def _abroad(report: dict[str, Any]) -> str | None:
 
 
 def _cost(report: dict[str, Any]) -> Text:
-    if report["unpriced_hours"]:
-        return Text(f"≥ {money(report['cost_usd'])}  {report['unpriced_hours']:g} h have no price", style="bold red")
+    reasons = unknown_parts(report)
+    if reasons:
+        return Text(f"{least(report['cost_usd'], False)}  {'; '.join(reasons)}", style="bold red")
     return Text(money(report["cost_usd"]), style="bold")
 
 
@@ -136,14 +137,28 @@ def describe_free_hours(report: dict[str, Any]) -> str | None:
     )
 
 
-def at_least(report: dict[str, Any]) -> str:
-    """Return a sentence on sums that lack prices: the bill will be higher."""
-    hours = report["unpriced_hours"]
-    return (
-        f"No price is known of {hours:g} instance hours: every sum is less than what will be billed. "
-        "`everspot cost prices refresh` reads the cloud's price lists; a type that they lack is declared with its "
-        "price."
-    )
+def unknown_parts(document: dict[str, Any]) -> list[str]:
+    """Return why the cost in a document is a lower bound: hours without a price, and lengths that nobody knows."""
+    hours, endless = document["unpriced_hours"], document["unknown_lengths"]
+    reasons = [f"{hours:g} h have no price"] if hours else []
+    return reasons + ([f"how long {first_few(endless, 5)} ran is not known"] if endless else [])
+
+
+def describe_lower_bounds(report: dict[str, Any]) -> list[str]:
+    """Return a sentence for each reason why sums are lower bounds and the bill will be higher."""
+    sentences, endless = [], report["unknown_lengths"]
+    if report["unpriced_hours"]:
+        sentences.append(
+            f"No price is known of {report['unpriced_hours']:g} instance hours: every sum is less than what will be "
+            "billed. `everspot cost prices refresh` reads the cloud's price lists; a type that they lack is declared "
+            "with its price."
+        )
+    if endless:
+        sentences.append(
+            f"Nobody reported the end of {first_few(endless, 5)}: sums have the least that the cloud bills for "
+            f"{'it' if len(endless) == 1 else 'them'}, and the bill may be higher."
+        )
+    return sentences
 
 
 def _accuracy(report: dict[str, Any]) -> str | None:
@@ -165,7 +180,7 @@ def _jobs(report: dict[str, Any], width: int) -> RenderableType:
         figures = (
             (duration(job["job_duration_seconds"]), str(job["interruptions"])),
             (duration(job["lost_seconds"]), redone(job)),
-            (money(job["cost_usd"]), money(job["on_demand_cost_usd"])),
+            (least(job["cost_usd"], job["cost_known"]), money(job["on_demand_cost_usd"])),
         )
         name, saved = (job["job_id"], state_text(job["state"])), percent(job["savings_percent"])
         if wide:
@@ -238,7 +253,7 @@ def _shares(key: str, rows: list[dict[str, Any]]) -> Table:
             row["value"],
             str(row["jobs"]),
             duration(row["lost_seconds"]),
-            money(row["cost_usd"]),
+            least(row["cost_usd"], row["cost_known"]),
             money(row["on_demand_cost_usd"]),
             percent(row["savings_percent"]),
         )
@@ -299,7 +314,7 @@ def _usage(report: dict[str, Any]) -> Table:
 
 def _small_print(report: dict[str, Any]) -> Text:
     lines = [f"Not in these figures: {', '.join(report['left_out'])}.", *where_prices_come_from(report)]
-    lines += [at_least(report)] if report["unpriced_hours"] else []
+    lines += describe_lower_bounds(report)
     return Text("\n".join(lines), style="dim")
 
 

@@ -23,7 +23,7 @@ INVOICING = Invoicing(
     sub_account_type="Project",
     meters=("Spot", "On-demand"),
     # Cores, memory and accelerators are the instance's time; its traffic is billed under the same resource.
-    hours=r"(?i)(?!.*(?:egress|ingress|network|transfer|snapshot|license|external ip)).*",
+    hours=r"(?i)(?!.*(?:egress|ingress|network|transfer|snapshot|licens(?:e|ing)|external ip)).*",
     resource=r"(?:(?://)?compute\.googleapis\.com/projects/[^/]+/zones/[^/]+/instances?/)?(\d+)",
     account="",
     account_pays=False,

@@ -194,10 +194,10 @@ def bill(
         rules: The cloud's.
     """
     book, ended = PriceBook(points, catalogue), {e.instance_id: e for e in ends}
-    histories = {
-        job: attempts(own, {epoch: step for (j, epoch), step in (reported or {}).items() if j == job})
-        for job, own in sorted(events.items())
-    }
+    reported_by_job: dict[str, dict[int, int]] = defaultdict(dict)
+    for (job, epoch), step in (reported or {}).items():
+        reported_by_job[job][epoch] = step
+    histories = {job: attempts(own, reported_by_job.get(job, {})) for job, own in sorted(events.items())}
     lost = {job: lost_spans(history, min(as_of, ended_at(events[job]) or as_of)) for job, history in histories.items()}
     recorded = {launch.instance_id: launch for launch in launches}
     tenures, pods = _list_tenures(histories, recorded, ended, as_of), pods_by_node(recorded.values())

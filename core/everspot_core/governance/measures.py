@@ -276,11 +276,15 @@ def checkpoint_more_often(
     real second, because programs report real time."""
     ends = {i.launch.instance_id: i.end for i in bill.instances}
     name, advice = "checkpoint-more-often", "let these jobs checkpoint twice as often, by `checkpoint.every`"
+    rows_by_job: dict[str | None, list[UsageRow]] = defaultdict(list)
+    for row in rows:
+        if row.kind in _JOB:
+            rows_by_job[row.job_id].append(row)
     saved, affected_jobs = Fraction(0), []
     for job in bill.jobs:
         strokes = [s for s in interruptions_in(job, month) if not s.with_notice]
         redone = total(_redone(s.attempt, ends) for s in strokes)
-        own = [r for r in rows if r.job_id == job.job_id and r.kind in _JOB]
+        own = rows_by_job.get(job.job_id, [])
         seconds = total(r.seconds for r in own)
         written = [
             parse_number(e.data.get("seconds"), 0, MOST_SECONDS)

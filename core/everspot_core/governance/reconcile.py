@@ -21,6 +21,8 @@ from everspot_core.governance.usage import Sums, UsageRow
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _ZERO = Fraction(0)
 USAGE = "Usage"
+SETTLING = timedelta(days=5)
+"""How long after the end of a month the clouds may still add its use to the bill."""
 
 
 class BillStep(StrEnum):
@@ -42,7 +44,7 @@ class MatchKind(StrEnum):
     """Where an instance's time was found, and how to read the amounts.
 
     - BOTH: in both. HERE, THERE: in one only. UNPRICED: the ledger knows no price or no end of it.
-    - NOT_YET: only in the ledger, later than anything in the bill, which lags behind.
+    - NOT_YET: only in the ledger, later than anything in the bill, which lags behind; not in a month that has settled.
     - NOT_WHOLE: in the newest step of the bill of a month that is not over; the bill may have only a part of it.
     """
 
@@ -214,9 +216,15 @@ class Reconciliation:
         return total(abs(difference) for difference in each.values())
 
 
-def reconcile(rows: Iterable[UsageRow], bill: BillSide, *, over: bool = True) -> Reconciliation:
-    """Put the ledger's rows of a month beside a bill. `over`: whether the month is; until then the bill's newest step
-    is not compared, because the cloud may not have counted all of it."""
+def reconcile(rows: Iterable[UsageRow], bill: BillSide, *, over: bool = True, settled: bool = False) -> Reconciliation:
+    """Put the ledger's rows of a month beside a bill.
+
+    Args:
+        over: whether the month is; until then the bill's newest step is not compared, because the cloud may not have
+            counted all of it.
+        settled: whether the month has been over for `SETTLING`. What is later than anything in the bill is then
+            missing in it, as in a bill that is cut off.
+    """
     step, newest = bill.step, None if over else bill.newest
     bill_costs: dict[tuple[str, datetime], Fraction] = defaultdict(Fraction)
     for (resource, start), cost in bill.costs.items():
@@ -228,7 +236,7 @@ def reconcile(rows: Iterable[UsageRow], bill: BillSide, *, over: bool = True) ->
     pairs, free = [], 0
     for key in sorted({*ledger_rows, *bill_costs}, key=lambda key: (key[1], key[0])):
         own = ledger_rows.get(key, [])
-        match = _match(own, key in bill_costs, key[1], bill.until)
+        match = _match(own, key in bill_costs, key[1], None if settled else bill.until)
         if match is None:
             free += 1
             continue

@@ -9,13 +9,12 @@ from everspot_core.costs.attempts import Attempt
 from everspot_core.jobs.records import JobState
 
 from everspot_cli.failure import FailureWords, summarize_failure
-from everspot_cli.governance.charge_table import least
 from everspot_cli.job_facts import job_facts
 from everspot_cli.job_history import Chapter, chapters
 from everspot_cli.report.paths import Path, draw
 from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_cli.stop_reasons import MEANING_OF_REASON
-from everspot_cli.tables import duration, is_late, money, stamp
+from everspot_cli.tables import duration, is_late, least, money, stamp
 from everspot_cli.ui.panels.jobs import list_reasons
 from everspot_cli.ui.sources import JobRead
 

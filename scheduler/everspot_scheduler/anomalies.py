@@ -156,10 +156,10 @@ class AnomalyWatch:
 
     def _follow(self, findings: list[Finding]) -> None:
         now = self._store.clock.now()
-        before = {(a.kind, a.subject) for a in self._anomalies.open}
+        before = {(a.kind, a.subject, a.since) for a in self._anomalies.open}
         self._anomalies = self._anomalies.followed(findings, now)
         for anomaly in self._anomalies.open:
-            if (anomaly.kind, anomaly.subject) not in before:
+            if (anomaly.kind, anomaly.subject, anomaly.since) not in before:
                 _log.warning("%s: %s", anomaly.kind, anomaly.words)
         if (self._anomalies.open, self._anomalies.over) != (self._written.open, self._written.over):
             self._anomalies = self._anomalies.model_copy(update={"updated_at": now})

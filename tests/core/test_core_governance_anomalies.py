@@ -171,6 +171,20 @@ def test_what_is_found_again_is_open_since_its_first_time_and_over_when_it_is_no
     assert len(over.over) <= KEPT
 
 
+def test_an_open_anomaly_is_opened_anew_when_one_of_its_figures_has_doubled():
+    """A day of $200 does not silence one of $9,000."""
+    spending = days(*[100.0] * 10, 200.0)
+    anomalies = Anomalies(scheduler_id="s", updated_at=NOW).followed(expensive_teams(spending, TODAY), NOW)
+    words = []
+    for hour, usd in enumerate((399.0, 5000.0, 9000.0, 10000.0), start=1):
+        spending[TODAY] = {"vision": usd}
+        anomalies = anomalies.followed(expensive_teams(spending, TODAY), NOW + hour * HOUR)
+        words.append([anomaly.figures["spent_usd"] for anomaly in anomalies.open])
+    assert words == [[200.0], [5000.0], [5000.0], [10000.0]]
+    ended = [(anomaly.figures["spent_usd"], anomaly.over_at) for anomaly in anomalies.over]
+    assert ended == [(200.0, NOW + 2 * HOUR), (5000.0, NOW + 4 * HOUR)]
+
+
 def test_days_are_replaced_by_newer_sums_and_forgotten_when_no_norm_needs_them():
     daily_spending = DailySpending(updated_at=NOW, days={date(2026, 1, 1): {"a": 1.0}, TODAY: {"a": 1.0}})
     read_back = DailySpending.read(daily_spending.with_days({TODAY: {"a": 2.0}}, NOW).to_json())

@@ -39,8 +39,14 @@ def _rows(jobs: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
         sums = {name: round(sum(job[name] for job in own), 6) for name in _SUMMED}
         listed = sums["on_demand_cost_usd"]
         saved = round(100 * (1 - sums["cost_usd"] / listed), 2) if listed else None
-        known = all(job["cost_known"] for job in own)
         rows.append(
-            {"value": value, "jobs": len(own), **sums, "cost_known": known, "savings_percent": saved, **_gpu_waste(own)}
+            {
+                "value": value,
+                "jobs": len(own),
+                **sums,
+                "cost_known": all(job["cost_known"] for job in own),
+                "savings_percent": saved,
+                **_gpu_waste(own),
+            }
         )
     return sorted(rows, key=lambda row: (-row["cost_usd"], row["value"]))

@@ -93,8 +93,9 @@ def due_anomalies(cluster: str, anomalies: Iterable[Anomaly], since: Mapping[Occ
 
 
 def _of_anomaly(cluster: str, anomaly: Anomaly) -> Notification:
-    # A subject may be any text, and a key may not.
-    digest = hashlib.sha256(f"{anomaly.kind}/{anomaly.subject}".encode()).hexdigest()[:16]
+    # A subject may be any text, and a key may not. An anomaly that has doubled is open since a later moment.
+    identity = f"{anomaly.kind}/{anomaly.subject}/{anomaly.since.isoformat()}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     data = {
         "cluster": cluster,
         "occasion": Occasion.ANOMALY.value,

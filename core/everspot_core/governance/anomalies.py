@@ -79,17 +79,24 @@ class Anomalies(Document):
 
     def followed(self, findings: Iterable[Finding], now: datetime) -> "Anomalies":
         """Return the open and the past anomalies after another look. An open anomaly keeps its moment, its words and
-        its figures."""
+        its figures until one of the figures has doubled. Then it is over, and another one is open since now, so that
+        people hear of a day of $9,000 after one of $200."""
         by_key = {(f.kind.value, f.subject): f for f in findings}
-        going_on = [a for a in self.open if (a.kind, a.subject) in by_key]
+        going_on = [a for a in self.open if (a.kind, a.subject) in by_key and not _doubled(a, by_key)]
         open_keys = {(a.kind, a.subject) for a in going_on}
         new = [
             Anomaly(kind=f.kind.value, subject=f.subject, words=f.words, figures=dict(f.figures), since=now)
             for key, f in sorted(by_key.items())
             if key not in open_keys
         ]
-        ended = [a.model_copy(update={"over_at": now}) for a in self.open if (a.kind, a.subject) not in by_key]
+        ended = [a.model_copy(update={"over_at": now}) for a in self.open if (a.kind, a.subject) not in open_keys]
         return self.model_copy(update={"open": [*going_on, *new], "over": [*self.over, *ended][-KEPT:]})
+
+
+def _doubled(anomaly: Anomaly, findings: Mapping[tuple[str, str], Finding]) -> bool:
+    """Return whether one of the figures of an open anomaly is twice what it was."""
+    now = findings[anomaly.kind, anomaly.subject].figures
+    return any(now.get(name, 0.0) >= 2 * then for name, then in anomaly.figures.items() if then > 0)
 
 
 class DailySpending(Document):

@@ -168,8 +168,8 @@ def _unknown_lengths(material: Material, bills: Sequence[JobBill] | None) -> lis
     endless = [i.launch.instance_id for i in material.bill.instances if i.unknown]
     if bills is None:
         return endless
-    held = {attempt.instance_id for own in bills for attempt in own.attempts}
-    return [name for name in endless if name in held]
+    instance_ids = {attempt.instance_id for own in bills for attempt in own.attempts}
+    return [name for name in endless if name in instance_ids]
 
 
 def _usage_rows(usages: Sequence[Usage]) -> list[dict[str, Any]]:

@@ -103,6 +103,24 @@ def test_trials_that_ended_between_two_looks_are_compared_with_those_that_run(pl
     assert play.world.store.cancels.names() == [bad]
 
 
+def test_trials_that_are_first_seen_late_are_compared_by_their_values_at_each_rung(play: Playground) -> None:
+    """The command was away while the first trials ran to step 5,000. A better one that is seen at step 12 goes on."""
+    many = {"parallel": 4, "trials": 4, "pruner": "asha", "min_steps": 10}
+    play.sweep(**many).turn()
+    *early, late = play.waiting()
+    for job in (*early, late):
+        play.start(job)
+    for rank, job in enumerate(early):
+        points = {step: (0.8 - 0.01 * rank) * step / (step + 1000) for step in range(0, 5001, 10)}
+        lines = [f'{{"step": {step}, "metrics": {{"test_accuracy": {value}}}}}\n' for step, value in points.items()]
+        play.world.store.metrics.append(job, 1, 0, "".join(lines).encode())
+        play.reports(job, 5000, points[5000], 6000)
+    play.sweep(**many).turn()
+    play.reports(late, 12, 0.95 * 12 / 1012, 6000)
+    play.sweep(**many).turn()
+    assert late not in play.world.store.cancels.names()
+
+
 def test_without_a_pruner_nothing_is_ended_early(play: Playground) -> None:
     many = {"parallel": 4, "trials": 4, "pruner": "none"}
     play.sweep(**many).turn()

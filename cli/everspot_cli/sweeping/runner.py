@@ -4,6 +4,7 @@ The whole state is in the store: the journal and the jobs, whose ids follow from
 be ended at any moment. Run again on any machine, it continues.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -225,13 +226,36 @@ class SweepRun:
         value = progress.metrics.get(self._spec.metric)
         if not record.state.final:
             optuna.lasts(self._study, self._spec, progress.total_steps)
-            if value is not None and progress.step and optuna.report(self._study, trial, value, progress.step):
+            points = self._rung_points(trial, dossier.job_id, value, progress.step)
+            if optuna.report(self._study, trial, points):
                 self._cancel(dossier.job_id, "other trials of the sweep do better")
         elif value is not None and is_useful(record.state, value):
             optuna.lasts(self._study, self._spec, progress.step)
-            optuna.complete(self._study, trial, value, progress.step)
+            points = self._rung_points(trial, dossier.job_id, value, progress.step, ended=True)
+            optuna.complete(self._study, trial, value, points)
         else:
             optuna.fail(self._study, trial)
+
+    def _rung_points(
+        self, trial: Any, job_id: str, value: float | None, step: int, *, ended: bool = False
+    ) -> list[tuple[int, float]]:
+        """Return the values with which a trial is compared with others: for each rung the first one at its step or
+        later. They are read from the stored metrics, because the command may see a trial long after a rung.
+
+        Args:
+            value: the newest value, at `step`. It counts for a trial that has ended, and where no metrics are stored.
+            ended: whether the trial has ended. The metrics of a running one may be stored later than its progress.
+        """
+        rungs = optuna.pending_rungs(self._study, self._spec, trial, step)
+        if not rungs:
+            return []
+        chunks = self._session.store.read_metrics(job_id)
+        values = dict(point for chunk in chunks for point in read_metric(chunk.data, self._spec.metric))
+        if value is not None and (ended or not values):
+            values[step] = value
+        steps = sorted(at for at, each in values.items() if math.isfinite(each))
+        firsts = {next((at for at in steps if at >= rung), None) for rung in rungs}
+        return [(at, values[at]) for at in steps if at in firsts]
 
     def _submit(self, trial: Any) -> None:
         """Submit the job of a trial. A trial whose job is refused fails, so that the next command goes on with others.

@@ -1,6 +1,7 @@
 """Optuna's part of a sweep: it chooses the values to try next, and the trials to end early."""
 
 import warnings
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +17,8 @@ RUNG, ROOT = "everspot:rung", "everspot:root"
 LENGTH = "everspot:steps"
 """The attribute of a study with the number of steps of a trial, as the first trial reported it. Hyperband divides
 trials into brackets by it, so it never changes: with another length a trial would change its bracket."""
+_ASHA_FACTOR, _HYPERBAND_FACTOR = 4, 3
+"""The ratio of the steps of a rung to those of the rung before it: Optuna's defaults."""
 
 
 def open_study(spec: SweepSpec, journal: Journal, *, create: bool) -> Any:
@@ -89,24 +92,45 @@ def lasts(study: Any, spec: SweepSpec, steps: int | None) -> None:
     study.pruner = _pruner(_optuna(), spec, study.user_attrs[LENGTH])
 
 
-def report(study: Any, trial: Any, value: float, step: int) -> bool:
-    """Report the value of a running trial at a step, once. Returns whether to end the trial early."""
+def pending_rungs(study: Any, spec: SweepSpec, trial: Any, step: int) -> list[int]:
+    """Return the steps up to `step` at which the pruner compares trials, and for which the trial has reported no value
+    yet. Hyperband has none until the length of a trial is known."""
+    if spec.pruner is Pruning.NONE or (spec.pruner is Pruning.HYPERBAND and LENGTH not in study.user_attrs):
+        return []
+    factor = _ASHA_FACTOR if spec.pruner is Pruning.ASHA else _HYPERBAND_FACTOR
+    reported, rungs, current = max(trial.intermediate_values, default=0), [], spec.min_steps
+    while current <= step:
+        if current > reported:
+            rungs.append(current)
+        current *= factor
+    return rungs
+
+
+def report(study: Any, trial: Any, points: Iterable[tuple[int, float]]) -> bool:
+    """Report values of a trial by step, in order. Return whether to end the trial early."""
     handle = _optuna().trial.Trial(study, trial._trial_id)
-    if step <= max(trial.intermediate_values, default=-1):
-        return PRUNED in trial.user_attrs
-    handle.report(value, step)
-    if PRUNED in trial.user_attrs or not handle.should_prune():
-        return PRUNED in trial.user_attrs
-    handle.set_user_attr(PRUNED, step)
-    return True
-
-
-def complete(study: Any, trial: Any, value: float, step: int) -> None:
-    """Note that a trial has run to its end, at this step. Running trials are compared with it too."""
-    if step > max(trial.intermediate_values, default=0):
-        handle = _optuna().trial.Trial(study, trial._trial_id)
+    reported = max(trial.intermediate_values, default=0)
+    for step, value in points:
+        if PRUNED in trial.user_attrs:
+            break
+        if step <= reported:
+            continue
         handle.report(value, step)
-        handle.should_prune()  # called for its side effect: the pruner records the trial's steps and values
+        # The pruner counts the newest value for every rung up to its step, so it is asked after each one.
+        if handle.should_prune():
+            handle.set_user_attr(PRUNED, step)
+            return True
+    return PRUNED in trial.user_attrs
+
+
+def complete(study: Any, trial: Any, value: float, points: Iterable[tuple[int, float]]) -> None:
+    """Note that a trial has run to its end. `points`: values by step that are not reported yet. Running trials are
+    compared with them too."""
+    handle = _optuna().trial.Trial(study, trial._trial_id)
+    for step, each in points:
+        if step > max(trial.intermediate_values, default=0):
+            handle.report(each, step)
+            handle.should_prune()  # called for its side effect: the pruner records the trial's steps and values
     _record(study, trial.number, value, "COMPLETE")
 
 
@@ -123,9 +147,11 @@ def _pruner(optuna: Any, spec: SweepSpec, length: int | None) -> Any:
     """Return the pruner, which ends trials early. Hyperband needs the length of a trial; until it is known, no trial is
     ended."""
     if spec.pruner is Pruning.ASHA:
-        return optuna.pruners.SuccessiveHalvingPruner(min_resource=spec.min_steps)
+        return optuna.pruners.SuccessiveHalvingPruner(min_resource=spec.min_steps, reduction_factor=_ASHA_FACTOR)
     if spec.pruner is Pruning.HYPERBAND and length is not None:
-        return optuna.pruners.HyperbandPruner(min_resource=spec.min_steps, max_resource=length)
+        return optuna.pruners.HyperbandPruner(
+            min_resource=spec.min_steps, max_resource=length, reduction_factor=_HYPERBAND_FACTOR
+        )
     return optuna.pruners.NopPruner()
 
 

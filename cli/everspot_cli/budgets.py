@@ -151,7 +151,7 @@ def _spending(
         record = dossier.record
         released_at = record.changed_at if record is not None and not record.state.owned else now
         for attempt in attempts(dossier.events):
-            tenure = Tenure(team, attempt.start, attempt.end or released_at, attempt.share)
+            tenure = Tenure(team, attempt.start, attempt.end or released_at, attempt.share, attempt.gpus)
             claims[attempt.instance_id or ""].append(tenure)
     daily_spending: dict[tuple[date, str], Amount] = {}
     lately: dict[tuple[date, str], Amount] = {}

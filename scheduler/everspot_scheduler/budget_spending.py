@@ -112,7 +112,7 @@ class BudgetSpending:
         for attempt in attempts(events):
             if attempt.instance_id is not None:
                 tenures_by_instance[attempt.instance_id].append(
-                    Tenure(team, attempt.start, attempt.end or released_at, attempt.share)
+                    Tenure(team, attempt.start, attempt.end or released_at, attempt.share, attempt.gpus)
                 )
         for instance, tenures in tenures_by_instance.items():
             if instance not in self._done:

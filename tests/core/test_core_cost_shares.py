@@ -56,6 +56,32 @@ def test_a_team_pays_the_shares_of_its_jobs():
     assert sum(a.dollars for a in amounts.values()) == pytest.approx(0.04)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.fractions(0, 1, max_denominator=8)), max_size=4).filter(
+        lambda seats: sum(gpus for gpus, _ in seats) <= 8 and sum(share for _, share in seats) <= 1
+    ),
+    st.integers(1, 40),
+)
+def test_gpu_hours_are_those_of_the_seats_whatever_part_of_the_cost_they_pay(
+    seats: list[tuple[int, Fraction]], hours: int
+) -> None:
+    """A job with 7 of 8 GPUs that follows one with most of the memory has 7 GPU-hours an hour, and not its share's."""
+    end_at = at(hours * HOUR)
+    tenures = in_order([Tenure(f"t{n}", at(0), end_at, share, gpus) for n, (gpus, share) in enumerate(seats)])
+    book = PriceBook([price(0.04)], builtin())
+    amounts = spending(launch(), None, tenures, gpus=8, book=book, rules=BILLING, since=T0, now=end_at)
+    by_team: dict[str, float] = {}
+    for (_, team), amount in amounts.items():
+        by_team[team] = by_team.get(team, 0.0) + amount.gpu_hours
+    assert sum(by_team.values()) == pytest.approx(8 * hours)
+    for n, (gpus, _) in enumerate(seats):
+        assert by_team.get(f"t{n}", 0.0) == pytest.approx(gpus * hours)
+    dollars = {f"t{n}": float(share) * 0.04 * hours for n, (_, share) in enumerate(seats)}
+    for team, usd in dollars.items():
+        paid = sum(amount.dollars for (_, payer), amount in amounts.items() if payer == team)
+        assert paid == pytest.approx(usd)
+
+
 @pytest.mark.parametrize(
     ("event_data", "share"),
     [({}, 1), ({"share": 0.25}, Fraction(1, 4)), ({"share": 0}, 0), ({"share": 7}, 1), ({"share": "x"}, 1)],

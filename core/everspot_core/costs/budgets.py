@@ -162,7 +162,21 @@ def spending(
             seconds[key] += seconds_between(begin, stop) * share
             if not waived:
                 dollars[key] += book.cost(launch.instance_type, launch.zone, launch.market, begin, stop) * share
-    return {key: Amount(float(dollars[key]), float(seconds[key] * gpus / HOUR)) for key in seconds}
+    gpu_seconds = {key: of_key * gpus for key, of_key in seconds.items()}
+    for hold in tenures:
+        if hold.gpus is None:
+            continue
+        # A seat may have more or fewer of the GPUs than its share of the cost, which is the largest of its resources.
+        beyond_share = hold.gpus - hold.share * billed_share * gpus
+        for begin, stop in _days(max(hold.start, launch.launched_at, since), min(hold.end, end)):
+            more = seconds_between(begin, stop) * beyond_share
+            for payer, change in ((hold.holder or ENVIRONMENT, more), (ENVIRONMENT, -more)):
+                key = begin.date(), payer
+                gpu_seconds[key] = gpu_seconds.get(key, Fraction(0)) + change
+    return {
+        key: Amount(float(dollars.get(key, 0)), float(max(of_key, Fraction(0)) / HOUR))
+        for key, of_key in gpu_seconds.items()
+    }
 
 
 def spent(spending_by_day: Spending, team: str, since: datetime) -> Amount:

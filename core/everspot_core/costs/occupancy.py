@@ -17,12 +17,14 @@ class Tenure:
     Attributes:
         holder: the job, or the team, that the cost is attributed to.
         share: the holder's fraction of the instance's cost; less than 1 where others may hold the instance too.
+        gpus: those of the holder's seat; None: its share of the instance's GPUs.
     """
 
     holder: str
     start: datetime
     end: datetime
     share: Fraction = _ALL
+    gpus: int | None = None
 
 
 Piece = tuple[str | None, datetime, datetime, Fraction]

@@ -23,8 +23,8 @@ GUIDE = (ROOT / "docs/internals/adding-a-cloud.md").read_text()
 BRINGS = {
     "Provider": {
         "billing", "by_hand", "checks", "credentials", "errors", "invoicing", "job_credentials", "jobs", "metadata",
-        "notice", "peer_credentials", "price_table", "proof", "reading", "remote_access", "scheduling", "secrets",
-        "site", "stop_within",
+        "notice", "peer_credentials", "price_table", "proof", "reading", "registry_login", "remote_access",
+        "scheduling", "secrets", "site", "stop_within",
     },
     "Metadata": {"end", "identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {

@@ -8,6 +8,8 @@ allotments (the first alarms, dashboards and metrics) are not counted: they may 
 from datetime import date
 from fractions import Fraction
 
+from everspot_core.cluster.gauges import Gauge
+
 from everspot_clouds.costing import FixedPrice, price
 
 AS_OF = date(2025, 10, 1)
@@ -60,7 +62,7 @@ INITIALIZATION_GIB = price(
 GP3_FREE = (3000, 125)
 """IOPS and MiB/s that a gp3 volume has without further cost."""
 
-METRICS_A_CLUSTER = 8
+METRICS_A_CLUSTER = len(Gauge)
 """Custom metrics of a cluster with monitoring."""
 MINUTES_A_MONTH = 43_800
 """The scheduler's requests that write them: one a minute."""

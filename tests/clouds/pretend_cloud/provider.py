@@ -10,11 +10,14 @@ from everspot_clouds.base import (
     Proof,
     Prover,
     Provider,
+    RegistryLogin,
     RemainingResource,
     RemoteAccess,
     Site,
+    Trouble,
     Verdict,
 )
+from everspot_clouds.image_registry import RegistryError
 from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.capacity.market import Market
 from everspot_core.capacity.price_table import PriceTable, TypePrice
@@ -22,6 +25,7 @@ from everspot_core.clock import Clock
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.costs.billing import BillingRules
 from everspot_core.governance.invoicing import Invoicing
+from everspot_core.jobs.image_reference import RegistryImage
 from everspot_core.jobs.job_rules import CloudRules
 from everspot_store import Store
 
@@ -107,6 +111,9 @@ class PretendProvider:
 
     def secrets(self, region: str) -> Callable[[str], str]:
         return {"vault:petals": f"tulips of {region}"}.__getitem__
+
+    def registry_login(self, image: RegistryImage) -> RegistryLogin:
+        raise RegistryError("the pretend cloud has no registry", Trouble.REQUEST)
 
     def job_credentials(self, manifest: Manifest, clock: Clock) -> None:
         return None

@@ -368,6 +368,27 @@ def test_an_image_without_a_driver_needs_no_fabric_manager(tmp_path: Path) -> No
     assert (answer.returncode, called) == (0, [])
 
 
+@pytest.mark.parametrize(
+    ("tools", "installed"),
+    [
+        ({"modinfo": "exit 1"}, []),
+        ({"nvidia-ctk": "exit 0"}, []),
+        ({}, ["nvidia-container-toolkit-base"]),
+        ({"apt-cache": MADISON}, []),
+    ],
+)
+def test_machines_with_gpus_get_the_toolkit_that_describes_them_for_containers(
+    tmp_path: Path, tools: dict[str, str], installed: list[str]
+) -> None:
+    madison = "echo ' nvidia-container-toolkit-base | 1.18.0-1 | cuda'"
+    usual = {"modinfo": "echo 580.95.05", "apt-get": "RECORD", "apt-cache": madison}
+    answer, called = provisioned(tmp_path, "need_container_toolkit", {**usual, **tools})
+    assert answer.returncode == 0, answer.stderr
+    packages = [line.partition("--no-install-recommends ")[2] for line in called if "install" in line]
+    assert packages == installed
+    assert ("jobs with an image of their own get no GPUs" in answer.stderr) is ("apt-cache" in tools)
+
+
 def dockerfile() -> list[tuple[str, str]]:
     text = re.sub(r"^#.*\n", "", (BAKE / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]  # type: ignore[misc]

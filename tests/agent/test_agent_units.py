@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from everspot_clouds.registry import CLOUDS, provider
 from everspot_core.capacity.market import Market
+from everspot_train.agent.cdi import FOLDERS
 from everspot_train.agent.main import DEFAULT_HOME, RUNTIME_VARIABLE
 from everspot_train.broker.protocol import SOCKET_VARIABLE, StartRequest
 from everspot_train.broker.unit import JobUnit
@@ -127,6 +128,9 @@ def test_the_agent_and_jobs_have_gpus_under_the_hardened_units(job_unit: dict[st
     assert not shut & set(job_unit)
     assert "everspot-gpus.service" in agent["Unit"]["After"]
     assert "User" not in gpus["Service"], "loading a module is root's"
+    writer, folder = gpus["Service"]["ExecStart"].split("--output="), FOLDERS[-1]
+    assert writer[0].startswith("-/usr/bin/nvidia-ctk cdi generate ") and Path(writer[1]).parent == folder
+    assert folder == Path("/var/run") / gpus["Service"]["RuntimeDirectory"]
     assert gpus["Unit"]["Before"] == "everspot-agent.service"
     assert set(environment(service)["EVERSPOT_SWEEP"].split(":")) == {"/tmp", "/var/tmp", "/dev/shm"}
     assert service["PrivateTmp"] == "yes", "else what is swept is not the agent's alone"

@@ -252,6 +252,10 @@ def test_a_job_with_an_image_is_refused_where_instances_make_no_containers(world
         assert ("image: jobs of" in answer.err) is (allowed is False)
     assert "which may not make containers" in answer.err and "leave out image" in answer.err
     assert "set jobImages: true in the stack's settings" in answer.err
+    for allowed in (None, True):
+        world.store.write_manifest(world.store.manifest().model_copy(update={"job_images": allowed}))
+        answer = world.run("submit", path, *more, "--set", "resources.gpus=1", "--dry-run")
+        assert ("which have no CDI specification" in answer.err) is (allowed is True)
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])

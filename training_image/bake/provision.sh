@@ -111,6 +111,21 @@ need_fabric_manager() {
     systemctl enable nvidia-fabricmanager.service
 }
 
+# Jobs with an image of their own get their GPUs by what nvidia-ctk writes at boot (everspot-gpus.service). The sources are
+# those of the base image, as for the fabric manager.
+need_container_toolkit() {
+    if [[ -z $(driver_version) ]] || command -v nvidia-ctk >/dev/null; then
+        return
+    fi
+    if command -v apt-get >/dev/null && apt-get -q -o DPkg::Lock::Timeout=300 update &&
+        apt-cache madison nvidia-container-toolkit-base 2>/dev/null | grep -q .; then
+        apt_install nvidia-container-toolkit-base
+    else
+        echo "provision: no source of packages has nvidia-container-toolkit-base:" \
+            "jobs with an image of their own get no GPUs" >&2
+    fi
+}
+
 # Installs into a virtual environment. What pip unpacks takes 3 GB, and /tmp may lie in memory.
 pip_install() {
     local venv=$1 unpacked
@@ -268,6 +283,7 @@ main() {
     if [[ $nvswitch == yes ]]; then
         need_fabric_manager
     fi
+    need_container_toolkit
     describe_packages "${2:-python3}"
     self_test
 }

@@ -26,6 +26,7 @@ from everspot_core.jobs.step_lines import LONGEST_NAME, MOST_NAMES
 from everspot_core.jobs.tracking import Spending
 from pydantic import AfterValidator, Field, ValidationError
 
+from everspot_train.device_edits import DeviceEdits
 from everspot_train.masking import masked, own_secrets
 
 RUN_DIR_VARIABLE = "EVERSPOT_RUN_DIR"
@@ -95,6 +96,7 @@ class RunContext(RunFile):
     mixed: bool = Field(
         default=False, description="Of a job with mixed_on_failover: train in mixed precision from now on."
     )
+    devices: DeviceEdits | None = Field(default=None, description="The GPUs of a job with an image; None: it has none.")
 
 
 def read_context(rundir: "RunDir") -> RunContext:

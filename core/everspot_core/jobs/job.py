@@ -288,7 +288,7 @@ class JobSpec(Frozen):
         faults = [
             *program_faults(values),
             *stream_faults(values),
-            *container_faults(values, gpus=self.resources.gpus),
+            *container_faults(values),
             *process_faults(self.processes, self.resources.gpus),
             *limit_faults(has_limits=self.limits is not None, gpus=self.resources.gpus),
             *stop_faults(values),

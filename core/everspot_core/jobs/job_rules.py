@@ -88,9 +88,9 @@ def process_faults(processes: int | None, gpus: int) -> list[Problem]:
     return [Problem("processes", words)]
 
 
-def container_faults(values: Mapping[str, Any], *, gpus: int) -> list[Problem]:
-    """Return the faults of a job with an image: fields for the machine's own Python, and GPUs, whose libraries are not
-    in an image. `values`: the job's fields."""
+def container_faults(values: Mapping[str, Any]) -> list[Problem]:
+    """Return the faults of a job with an image: fields for the machine's own Python. `values`: the
+    job's fields."""
     if values.get("image") is None:
         return []
     problems = []
@@ -99,8 +99,6 @@ def container_faults(values: Mapping[str, Any], *, gpus: int) -> list[Problem]:
     for field_name in ("requirements", "setup"):
         if values.get(field_name):
             problems.append(Problem(field_name, "is for the machine's own Python: install it in the image"))
-    if gpus:
-        problems.append(Problem("image", "gives no access to GPUs: leave out image, or resources.gpus"))
     return problems
 
 

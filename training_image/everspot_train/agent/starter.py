@@ -4,7 +4,7 @@ import errno
 import hashlib
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -38,6 +38,7 @@ from everspot_store import (
 )
 from pydantic import JsonValue
 
+from everspot_train.agent import cdi
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.endings import Ending, agent_failure
 from everspot_train.agent.fitness import CACHE, find_type
@@ -57,6 +58,7 @@ from everspot_train.agent.temporary import MEMORY, TemporaryFolders
 from everspot_train.agent.threads import Background
 from everspot_train.agent.work_folders import FOLDER as WORK
 from everspot_train.agent.work_folders import WORK_VARIABLE, WorkFolders
+from everspot_train.device_edits import DeviceEdits
 from everspot_train.prepare.errors import NotReady
 from everspot_train.rundir import RunContext, RunDir, RunDirError
 
@@ -65,6 +67,8 @@ REMAINS_TIME = timedelta(seconds=30)
 """The longest time for uploading the output that earlier agents left, before the agent begins its work."""
 MOST_RESTARTS = 5
 """After this many restarts during a job, the agent gives it back and takes no further jobs."""
+CDI_VARIABLE = "EVERSPOT_CDI"
+"""The folders of CDI specifications, separated by colons, in place of the usual ones."""
 MOST_RETRIED = 100
 """The longest chain of retries. The last job of a chain may read the checkpoints of all its jobs."""
 TOLD = 400  # characters of an error, which may contain a long path
@@ -98,6 +102,12 @@ class Surroundings:
     def work(self) -> Path:
         """The folder of the working directories."""
         return Path(self.environ.get(WORK_VARIABLE) or self.home / WORK)
+
+    @property
+    def device_specifications(self) -> Sequence[Path]:
+        """The folders of the specifications of the machine's GPUs."""
+        folders = self.environ.get(CDI_VARIABLE)
+        return [Path(folder) for folder in folders.split(":")] if folders else cdi.FOLDERS
 
     def cache(self, submission: JobSubmission) -> Path:
         """Return the folder with a job's datasets and packages, for later jobs."""
@@ -224,7 +234,7 @@ class Starter:
             session.unstarted = _too_often(session) or self._restarted_too_often(session)
             if session.unstarted is None:
                 session.work = work = self._work.claim(session.key.job_id)
-                context = self._context(session, work.path, hours_between_interruptions)
+                context = self._context(session, work.path, hours_between_interruptions, seat)
                 session.prepare(context)
                 self._fetch_image(session, is_stopped)
                 self._launch(session, context, work.path, seat)
@@ -236,6 +246,9 @@ class Starter:
         except (UnsafeArchive, NotReady, ValueError) as error:
             # A ValueError: an environment that no process can have.
             session.unstarted = _could_not_start(error, Reason.ERROR)
+        except cdi.CdiError as error:
+            message = f"{self._identity.instance_id} cannot give a container its GPUs: {str(error)[:TOLD]}"
+            session.unstarted = Ending(Reason.MACHINE, None, None, None, message, unstarted=True)
         except CheckpointCorrupt as error:
             message = f"none of the job's checkpoints is whole: {error}"
             session.unstarted = Ending(Reason.DAMAGED, None, None, None, message, unstarted=True)
@@ -426,7 +439,9 @@ class Starter:
         head = self._store.heads.get(job.job_id)
         return head is None or not head.value.checkpoints
 
-    def _context(self, session: JobSession, cwd: Path, hours_between_interruptions: float | None) -> RunContext:
+    def _context(
+        self, session: JobSession, cwd: Path, hours_between_interruptions: float | None, seat: Seat | None
+    ) -> RunContext:
         folder = session.run_dir.path
         notice, notice_reserve = self._notice()
         return RunContext(
@@ -449,7 +464,16 @@ class Starter:
             mixed=self._lowers_precision(session),
             interruptions=session.record.preemptions,
             spending=self._spending(session),
+            devices=self._devices(session, seat),
         )
+
+    def _devices(self, session: JobSession, seat: Seat | None) -> DeviceEdits | None:
+        """Return what gives a container the job's own GPUs. Raises `CdiError`."""
+        spec = session.submission.spec
+        if spec.image is None or not spec.resources.gpus:
+            return None
+        gpus = seat.gpus if seat is not None else range(spec.resources.gpus)
+        return cdi.read_edits(self._surroundings.device_specifications, gpus)
 
     def _spending(self, session: JobSession) -> Spending | None:
         submission, tracking = session.submission, session.submission.spec.tracking

@@ -92,6 +92,7 @@ def contain(context: RunContext, command: list[str], run_dir: Path, data_folder:
         environment=image.environment,
         own_variables=list(spec.env),
         command=command,
+        devices=context.devices,
     )
     return container.enter_command()
 

@@ -25,6 +25,7 @@ from everspot_store import TreeCache, TreeInUse, remove_tree
 from everspot_store.tree_cache import RESERVE
 
 from everspot_train.prepare.errors import NotReady
+from everspot_train.prepare.inside import resolve_inside
 from everspot_train.prepare.oci_layout import blob_path, find_manifest, read_digest, read_document
 
 MOUNT_POINTS = ("proc", "sys", "dev", "tmp")
@@ -41,7 +42,6 @@ CERTIFICATE_PLACES = (
 """Where distributions of Linux keep them (openssl-probe 0.1)."""
 MOST_TREES = 3
 """The most unpacked images on a machine. The least recently used ones are removed."""
-_MOST_LINKS = 40  # symbolic links in one path, as Linux follows
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 
@@ -206,27 +206,7 @@ class LayerUnpacker:
         parts = [part for part in PurePosixPath(name).parts if part not in ("/", ".")]
         if not parts or parts[-1] == "..":
             return self._root
-        return self._follow(parts[:-1]) / parts[-1]
-
-    def _follow(self, parts: list[str]) -> Path:
-        """Return a folder of the tree by its path in the container."""
-        pending, path, links = list(parts), self._root, 0
-        while pending:
-            part = pending.pop(0)
-            if part == "..":
-                path = path.parent if path != self._root else path
-                continue
-            below = path / part
-            if not below.is_symlink():
-                path = below
-                continue
-            links += 1
-            if links > _MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
-            target = PurePosixPath(below.readlink())
-            path = self._root if target.is_absolute() else path
-            pending[:0] = [part for part in target.parts if part not in ("/", ".")]
-        return path
+        return resolve_inside(self._root, parts[:-1]) / parts[-1]
 
     def _add(
         self, archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path, folder_modes: dict[Path, int]

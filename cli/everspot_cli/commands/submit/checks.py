@@ -154,14 +154,22 @@ def check_internet(context: SubmissionContext, cluster: ClusterFacts) -> list[st
 
 
 def check_image(context: SubmissionContext, cluster: ClusterFacts) -> list[str]:
-    """Refuse a job with an image of its own on a cluster whose instances make no containers.
+    """Refuse a job with an image of its own on a cluster whose instances make no containers, or none with GPUs.
 
     Raises:
         CliError: if the job has one there.
     """
-    if context.submission.spec.image is None or cluster.manifest.job_images is not False:
-        return []
+    spec, job_images = context.submission.spec, cluster.manifest.job_images
     name = cluster.manifest.cluster
+    if spec.image is not None and job_images and spec.resources.gpus:
+        raise CliError(
+            f"{context.subject}: {name} gives the image of a job's own no GPUs",
+            hint="leave out image: use requirements and setup, or build your packages into the cluster's image (the "
+            "setting image), or leave out resources.gpus",
+            problems=[{"field": "image", "problem": f"jobs of {name} run in pods, which have no CDI specification"}],
+        )
+    if spec.image is None or job_images is not False:
+        return []
     problem = f"jobs of {name} run in the image of its pods, which may not make containers"
     raise CliError(
         f"{context.subject}: {name} runs no image of a job's own",

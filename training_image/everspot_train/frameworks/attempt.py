@@ -270,7 +270,8 @@ class FrameworkAttempt:
         self._reported_step = step
         lines = format_step_lines(StepReport(step, total_steps, steps_per_epoch, numbers))
         with contextlib.suppress(OSError, ValueError):  # the program may have closed its output
-            print("\n".join(lines), file=sys.__stdout__, flush=True)
+            text = "\n".join(lines) + "\n"  # one write, into which other ranks cannot write
+            print(text, end="", file=sys.__stdout__, flush=True)
 
     def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics that are numbers, by names that the agent takes, and no more than it takes."""

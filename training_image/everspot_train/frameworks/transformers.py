@@ -145,6 +145,12 @@ class EverspotCall(TrainerCallback, ExportableState):  # type: ignore[misc]
         """Return the state, from which the Trainer makes the callback again."""
         return {"args": self._call, "attributes": {}}
 
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **context: Any
+    ) -> None:
+        """Add the callback to the state: that of a checkpoint without it makes the Trainer's next save fail."""
+        state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+
 
 class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     """Saves and stops at a notice, and reports steps and metrics. `train` adds it to a Trainer.

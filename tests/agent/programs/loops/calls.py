@@ -19,7 +19,7 @@ DATA = torch.arange(32.0).unsqueeze(1)
 
 
 def note(call: str, step: int, more: object = "") -> None:
-    print("made", call, step, more, flush=True)
+    print(f"made {call} {step} {more}\n", end="", flush=True)  # one write, into which other ranks cannot write
     if [call, str(step)] == STOP_AT:
         RUNDIR.write(StopRequest(reason="notice"))
 

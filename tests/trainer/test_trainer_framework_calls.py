@@ -79,6 +79,21 @@ def test_an_accelerate_loop_goes_on_with_more_ranks_from_the_beginning_of_the_ep
     assert sorted(read_steps(later, "one")) == sorted([*range(12, 20)] * 2)  # two epochs of four batches
 
 
+@pytest.mark.torch
+def test_an_accelerate_loop_refuses_loaders_that_restore_themselves(
+    post: Post, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accelerate import Accelerator
+    from accelerate.utils import DataLoaderConfiguration
+    from everspot_train.frameworks.accelerate import ResumableLoop
+
+    monkeypatch.setenv("EVERSPOT_RUN_DIR", str(post.rundir.path))
+    monkeypatch.setenv("EVERSPOT_CHECKPOINT_DIR", str(tmp_path))
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=True))
+    with pytest.raises(ValueError, match="use_stateful_dataloader=True would repeat samples after a resume; remove it"):
+        ResumableLoop(accelerator)
+
+
 def call_here() -> tuple[str, ...]:
     return read_call_site()
 

@@ -44,7 +44,7 @@ class ResumableLoop:
         step: optimizer steps since the loop's very beginning.
 
     Raises:
-        ValueError: if the name is not allowed.
+        ValueError: if the name is not allowed, or the loaders restore themselves.
     """
 
     def __init__(self, accelerator: Accelerator, *, name: str | None = None) -> None:
@@ -57,6 +57,11 @@ class ResumableLoop:
         self._resuming = self._finished = False
         if self._attempt is None:
             return
+        if accelerator.use_stateful_dataloader:  # its state lacks the order of the epoch
+            raise ValueError(
+                "DataLoaderConfiguration: use_stateful_dataloader=True would repeat samples after a resume; remove it: "
+                "this loop restores the position in the data itself"
+            )
         self._site = read_call_site()
         label = _labels.assign(name, self._site, _past_loops(self._attempt.folder / _FOLDER))
         self._folder = self._attempt.folder / _FOLDER / f"loop-{label}"
@@ -141,8 +146,7 @@ class ResumableLoop:
         if self._resuming:
             self._restore_random_states("epoch", loader)
             epoch_states = position.rank_states[self._accelerator.process_index]["epoch"] if position.batch else None
-            has_position = self._accelerator.use_stateful_dataloader  # from the checkpoint
-            remaining = loader if has_position else self._accelerator.skip_first_batches(loader, position.batch)
+            remaining = self._accelerator.skip_first_batches(loader, position.batch)
         else:
             epoch_states, remaining = None, loader
         epoch_states = epoch_states or _read_states(loader)

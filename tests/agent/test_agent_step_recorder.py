@@ -103,6 +103,34 @@ def test_lightning_s_placeholder_is_no_metric(tmp_path: Path, clock: ManualClock
     assert read(files) == [StepReport(5, metrics={"hp_metric": 0.5, "loss": 0.25})]
 
 
+@pytest.mark.parametrize(("first", "second", "name"), [
+    ("logs/train", "logs/validation", "validation/loss"),  # Keras
+    ("runs/a/loss_train", "runs/a/loss_val", "loss_val/loss"),  # SummaryWriter.add_scalars
+    ("runs", "runs/eval", "eval/loss"),
+])  # fmt: skip
+def test_a_tag_of_several_folders_is_a_metric_of_each(
+    tmp_path: Path, clock: ManualClock, first: str, second: str, name: str
+) -> None:
+    files = EventFiles(tmp_path, clock)
+    for step in (1, 2):
+        for folder, value in ((second, 0.5), (first, 0.25)):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+            write_events(tmp_path / folder, "1", encode_record(step, loss=value))
+        assert read(files) == [StepReport(step, metrics={"loss": 0.25, name: 0.5})]
+
+
+def test_a_metric_by_epoch_does_not_change_the_step_of_a_job(tmp_path: Path, clock: ManualClock, store: Store) -> None:
+    recorder = StepRecorder(store, JOB, tmp_path / "output.log", clock)
+    recorder.watch(tmp_path)
+    losses = [encode_record(step, loss=0.5) for step in (5000, 5040)]
+    write_events(tmp_path, "1", encode_record(126, accuracy=0.5), *losses)
+    recorder.look(last=True)
+    assert (recorder.first_step, recorder.step) == (5000, 5040)
+    write_events(tmp_path, "1", encode_record(127, accuracy=0.75))
+    recorder.look(last=True)
+    assert (recorder.first_step, recorder.step, recorder.metrics["accuracy"]) == (5000, 5040, 0.75)
+
+
 @pytest.mark.parametrize("wall_time", [NOW * 1000, 1e11, 1e300, float("inf"), float("nan"), -1.0, 0.0])
 def test_a_time_that_cannot_be_true_hides_no_curve(
     tmp_path: Path, clock: ManualClock, store: Store, wall_time: float

@@ -18,7 +18,7 @@ from typing import Any
 
 from everspot_core.clock import Clock
 from everspot_core.jobs.reported_values import MOST_STEPS
-from everspot_core.jobs.step_lines import StepReport, to_metric_name
+from everspot_core.jobs.step_lines import MOST_NAMES, StepReport, to_metric_name
 
 from everspot_train.agent.threads import DueTimer
 from everspot_train.rundir import open_regular
@@ -62,7 +62,9 @@ class _Position:
 class EventFiles:
     """The event files below one folder. Not thread-safe.
 
-    Files that exist before the program starts were written by an earlier attempt: only later records count.
+    Files that exist before the program starts were written by an earlier attempt: only later records count. If several
+    folders have a tag, such as those of training and validation, it is the metric of the first one. In the names of the
+    others' metrics the folder precedes it.
     """
 
     def __init__(self, root: Path, clock: Clock) -> None:
@@ -71,6 +73,7 @@ class EventFiles:
         self._positions = {path: _Position(size) for path, size in find_event_files(root, most=None)}
         self._clock = clock
         self._looks = 0
+        self._folders: dict[str, Path] = {}
         self._parse: Any = None
         self._checksum: Any = None
         self._missing = False
@@ -91,17 +94,27 @@ class EventFiles:
             (path, size, self._positions.setdefault(path, _Position(0))) for path, size in find_event_files(self._root)
         ]
         grown = [file for file in files if not file[2].broken and file[1] > file[2].offset]
-        for path, size, position in sorted(grown, key=lambda file: file[2].read_at):
+        for path, size, position in sorted(grown, key=lambda file: (file[2].read_at, file[0].parent)):
             if remaining <= 0:
                 break
             remaining -= min(size - position.offset, MOST_PER_FILE)
             position.read_at = self._looks
             if self._parse is None and not self._import():
                 return []
-            for step, moment, name, value in self._read_file(path, position):
-                scalars.setdefault(step, {})[name] = value
+            for step, moment, tag, value in self._read_file(path, position):
+                scalars.setdefault(step, {})[self._name(tag, path.parent)] = value
                 moments[step] = moment
         return [(moments[step], StepReport(step, metrics=metrics)) for step, metrics in sorted(scalars.items())]
+
+    def _name(self, tag: str, folder: Path) -> str:
+        """Return the name of a folder's metric."""
+        if tag not in self._folders and len(self._folders) < MOST_NAMES:
+            self._folders[tag] = folder
+        first = self._folders.get(tag, folder)
+        if first == folder:
+            return to_metric_name(tag)
+        below = folder.relative_to(os.path.commonpath([first, folder]))
+        return to_metric_name(f"{below if below.parts else folder.name}/{tag}")
 
     def _import(self) -> bool:
         try:
@@ -155,7 +168,7 @@ class EventFiles:
         for value in event.summary.value:
             number = _number(value)
             if number is not None and (value.tag, number) != _PLACEHOLDER:
-                yield event.step, moment, to_metric_name(value.tag), number
+                yield event.step, moment, value.tag, number
 
 
 def find_event_files(root: Path, most: int | None = MOST_FILES) -> list[tuple[Path, int]]:

@@ -125,6 +125,8 @@ class StepRecorder:
     def _take(self, reports: list[tuple[timedelta, StepReport]], now: timedelta) -> None:
         for moment, report in reports:
             self._record(report, moment)
+        steps = [report for _, report in reports]
+        for report in steps if self._prints else _leading(steps, self._last):
             before = self._last or report
             self._first, self._last = self._first or report, report
             if report.total_steps is None or report.steps_per_epoch is None:  # later lines may omit them
@@ -133,7 +135,7 @@ class StepRecorder:
                     total_steps=report.total_steps or before.total_steps,
                     steps_per_epoch=report.steps_per_epoch or before.steps_per_epoch,
                 )
-        self._marks.append((now, reports[-1][1].step))
+        self._marks.append((now, self._last.step if self._last is not None else 0))
         while now - self._marks[0][0] > _RATE_WINDOW and len(self._marks) > 2:
             self._marks.popleft()
 
@@ -182,3 +184,10 @@ class StepRecorder:
         (since, first), (until, last) = self._marks[0], self._marks[-1]
         elapsed = (until - since).total_seconds()
         return (last - first) / elapsed if elapsed > 0 and last > first else None
+
+
+def _leading(reports: list[StepReport], last: StepReport | None) -> list[StepReport]:
+    """Return the reports of event files, sorted by step, that show how far the program is: those beyond the last one of
+    the metrics with the highest step. Other metrics may count epochs."""
+    names = reports[-1].metrics.keys()
+    return [report for report in reports if names & report.metrics.keys() and (last is None or report.step > last.step)]

@@ -22,6 +22,7 @@ from everspot_train.agent.utilization.counters import JobCounters, read_job, rea
 from everspot_train.agent.utilization.sampler import SAMPLE_EVERY, UtilizationSampler
 from everspot_train.rundir import Status, TrainingPhase
 
+LONG = 120.0
 LIBRARY = Path(__file__).parent / "programs" / "libnvidia-ml.c"
 BUSY = """
 import os, time
@@ -178,6 +179,28 @@ def test_a_job_whose_gpus_compute_less_than_its_limit_says_so(cluster: Cluster, 
     cluster.wait_state("job-1", JobState.SUCCEEDED)
     log = b"".join(chunk.data for chunk in cluster.store.read_logs("job-1"))
     assert b"warning: its GPUs computed for 40% of the last 1m, and its limit is 60 %" in log
+
+
+def test_a_limit_does_not_count_the_preparation(cluster: Cluster, driver: dict[str, str]) -> None:
+    """Given a job whose set-up lasts longer than the span of its limit, on GPUs that compute for 40 %, then its use is
+    too low only once its program runs."""
+    limits = {"gpu_utilization_below": "60%", "for": "1m", "then": "end"}
+    is_prepared = cluster.root / "prepared"
+    setup = f"until [ -e {is_prepared} ]; do sleep 0.1; done"
+    end = start(cluster, IDLE, resources={"gpus": 2}, limits=limits, setup=[setup])
+    cluster.start_agent("i-1", EVERSPOT_CLOCK=f"15@{time.time():.0f}", **driver)
+
+    def measured() -> JobRecord | None:
+        record = cluster.record("job-1")
+        use = record.progress.attempt_use if record is not None else None
+        return record if use is not None and use.seconds >= 2 * SAMPLE_EVERY.total_seconds() else None
+
+    record = eventually("more than the span is measured", measured, LONG)
+    assert (record.progress.preparing, record.progress.low_gpu_share) == (True, None)
+    is_prepared.touch()
+    eventually("the use is too low", lambda: cluster.record("job-1").progress.low_gpu_share is not None, LONG)
+    end.touch()
+    cluster.wait_state("job-1", JobState.SUCCEEDED)
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ class JobSession:
             watch = GpuUseWatch(limits.gpu_utilization_below / 100, self._clock.to_real(limits.span))
         self._utilization = UtilizationSampler(
             self._store, self.key, self._clock, counters=process.counters, status=self.status, vcpus=vcpus, gpus=gpus,
-            limit=watch,
+            limit=watch, is_limited=self._beginning.is_program_started,
         )  # fmt: skip
 
     def measure(self) -> None:

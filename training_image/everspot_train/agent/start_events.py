@@ -44,8 +44,12 @@ class StartEvents:
     def progress(self, last: Progress) -> Progress | None:
         """Return the progress of a program that has not reported yet: the last known progress, and whether its data and
         packages are being prepared. None if nothing is new."""
-        preparing = self._launched is not None and self._began() is None
+        preparing = self._launched is not None and not self.is_program_started()
         return last.model_copy(update={"preparing": preparing}) if preparing or last.preparing else None
+
+    def is_program_started(self) -> bool:
+        """Return whether the program itself runs, or has run, and not only its preparation."""
+        return self._began() is not None
 
     def tell_if_silent(self, before: Progress, *, restored: bool) -> None:
         """Write `training` for a program that has not reported for SILENCE. See `write_training`."""

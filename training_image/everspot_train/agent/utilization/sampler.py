@@ -46,6 +46,7 @@ class UtilizationSampler:
         vcpus: processors that the job may use.
         gpus: the numbers of its GPUs.
         limit: judges the use of its GPUs; None without a limit.
+        is_limited: whether the limit counts now. It does not while data and packages are prepared, without a GPU.
     """
 
     def __init__(
@@ -59,10 +60,11 @@ class UtilizationSampler:
         vcpus: int,
         gpus: Sequence[int],
         limit: GpuUseWatch | None = None,
+        is_limited: Callable[[], bool] = lambda: True,
     ) -> None:
         self._job, self._clock = job, clock
         self._counters, self._status, self._vcpus = counters, status, vcpus
-        self._gpu_numbers, self._limit = tuple(gpus), limit
+        self._gpu_numbers, self._limit, self._is_limited = tuple(gpus), limit, is_limited
         self._lock = threading.Lock()
         self._began = self._sampled_at = self._window_began = clock.monotonic()
         self._failed = False
@@ -167,8 +169,9 @@ class UtilizationSampler:
             **_gpu_figures(readings, seconds),
             **growth,
         )
+        is_limited = self._limit is not None and self._is_limited()
         with self._lock:
-            self._add(span, now)
+            self._add(span, now, is_limited=is_limited)
 
     def _growth(self, name: str, value: float | None) -> float | None:
         """Return the growth of a counter since its last reading. None if the counter fell, because it restarted, or
@@ -179,9 +182,9 @@ class UtilizationSampler:
             self._before[name] = value
         return value - before if value is not None and before is not None and value >= before else None
 
-    def _add(self, span: Utilization, now: timedelta) -> None:
+    def _add(self, span: Utilization, now: timedelta, *, is_limited: bool) -> None:
         self._total = combine([self._total, span])
-        if self._limit is not None:
+        if self._limit is not None and is_limited:
             self._limit.add(span)
         self._recent.append((now, span))
         while now - self._recent[0][0] >= RECENT:

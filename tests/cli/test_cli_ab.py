@@ -197,11 +197,31 @@ def test_the_winner_is_tried_on_a_smaller_type_and_checked(bench: Bench) -> None
     answer = bench.ab("--try", "c6i.large", "--json")
     assert answer.code == 0, answer.err
     trial = answer.json["try"]
-    assert (trial["job_id"], trial["ran_on"], trial["passed"]) == ("train-ab-try-c6i-large", "c6i.large", True)
+    assert (trial["job_id"], trial["ran_on"], trial["passed"]) == ("train-ab-try-c6i-large-bf16", "c6i.large", True)
     assert trial["difference"] == 0
-    spec = bench.world.store.jobs.get("train-ab-try-c6i-large").value.spec
+    spec = bench.world.store.jobs.get("train-ab-try-c6i-large-bf16").value.spec
     assert (spec.precision.value, spec.resources.memory_gib) == ("bf16", pytest.approx(3.6)), "types with less are out"
     assert "c6i.large passes" in bench.ab("--try", "c6i.large").out
+
+
+def test_another_winner_is_tried_by_its_own_run_and_a_trial_of_an_earlier_release_counts_for_its_format(
+    bench: Bench,
+) -> None:
+    bench.world.offer("m6i.large", "c6i.large")
+    assert bench.ab("--json").code == 0
+    bench.world.launch("i-spot1", 0)
+    bench.run_on = "i-spot1"
+    assert bench.ab("--try", "c6i.large", "--json").json["try"]["job_id"] == "train-ab-try-c6i-large-bf16"
+    earlier = bench.world.store.jobs.get("train-ab-try-c6i-large-bf16").value
+    bench.world.store.jobs.create(
+        "train-ab-try-c6i-large", earlier.model_copy(update={"job_id": "train-ab-try-c6i-large"})
+    )
+    assert bench.ab("--try", "c6i.large", "--json").json["try"]["job_id"] == "train-ab-try-c6i-large"
+    bench.gains |= {"fp16": 0.0}
+    bench.memory |= {"fp16": 2.0}
+    answer = bench.ab("--try", "c6i.large", "--json", precision="fp32,fp16")
+    job = answer.json["try"]["job_id"]
+    assert (answer.json["winner"], bench.world.store.jobs.get(job).value.spec.precision.value) == ("fp16", "fp16")
 
 
 @pytest.mark.parametrize("trouble", ["another type", "another metric", "failed"])
@@ -211,7 +231,7 @@ def test_a_type_that_does_not_hold_the_winner_is_no_success(bench: Bench, troubl
     bench.world.launch("i-spot1", 0)
     bench.run_on = "i-base" if trouble == "another type" else "i-spot1"
     bench.gains["bf16"] = -0.3 if trouble == "another metric" else 0.0
-    bench.failing = {"train-ab-try-c6i-large"} if trouble == "failed" else set()
+    bench.failing = {"train-ab-try-c6i-large-bf16"} if trouble == "failed" else set()
     answer = bench.ab("--try", "c6i.large", "--json")
     words = {
         "another type": "ran on m6i.large, which the cluster preferred",

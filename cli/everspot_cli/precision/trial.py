@@ -55,7 +55,15 @@ class TypeTrialRun:
     ) -> None:
         self._session, self._spec, self._comparison, self._winner = session, spec, comparison, winner
         self._type = find_type(session, name)
-        self._job_id = f"{spec.name}-try-{re.sub('[^a-z0-9]+', '-', name.lower())}"
+        self._job_id = self._choose_job_id(f"{spec.name}-try-{re.sub('[^a-z0-9]+', '-', name.lower())}")
+
+    def _choose_job_id(self, unqualified: str) -> str:
+        """Return the id of the job, which contains the winner's format. Earlier releases left the format out: such a
+        job counts if it ran in this format."""
+        dossier = read_dossiers(self._session, [unqualified]).get(unqualified)
+        if dossier is not None and dossier.submission.spec.precision is self._winner.precision:
+            return unqualified
+        return f"{unqualified}-{self._winner.precision.value}"
 
     def build(self) -> JobSubmission:
         """Return the job: the winner's with the first seed. It asks for nearly all memory of the type, so that the

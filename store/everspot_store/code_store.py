@@ -48,11 +48,11 @@ class CodeStore:
                 except FileNotFoundError:  # a deletion that came late
                     self._data.upload(own_key(job, digest), archive)
 
-    def take_over(self, submission: JobSubmission, other: str) -> None:
+    def take_over(self, submission: JobSubmission, owner: str) -> None:
         """Make the code of another job available to one that will be created with the same code.
 
-        Shared code needs no copy, because the other job names it the whole time. If the other job has its own copy,
-        that is copied, because own copies are found by the job's id.
+        Shared code needs no copy, because the other job names it the whole time. If the other job uses an own copy,
+        that is copied, because own copies are found by the job's id. `owner`: the other job's `code_owner`.
 
         Raises:
             DigestMismatch: if the bytes of the copy differ.
@@ -62,7 +62,7 @@ class CodeStore:
             return
         with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
             archive = Path(scratch, "code.tar.gz")
-            if self._download_own(other, digest, archive):
+            if self._download_own(owner, digest, archive):
                 with suppress(KeyTaken):
                     self._data.upload(own_key(submission.job_id, digest), archive)
 
@@ -103,7 +103,7 @@ class CodeStore:
         try:
             self._data.download(shared_key(digest), archive, digest)
         except FileNotFoundError:
-            if not self._download_own(_owner(submission), digest, archive):
+            if not self._download_own(code_owner(submission), digest, archive):
                 raise
 
     def _download_own(self, job: str, digest: str, archive: Path) -> bool:
@@ -115,7 +115,7 @@ class CodeStore:
         return False
 
 
-def _owner(submission: JobSubmission) -> str:
+def code_owner(submission: JobSubmission) -> str:
     """Return the job whose own copy this job uses. In a series that is the first run."""
     return submission.series.id if submission.series is not None else submission.job_id
 
@@ -123,7 +123,7 @@ def _owner(submission: JobSubmission) -> str:
 def names(submission: JobSubmission) -> set[str]:
     """Return the keys that a job's code may have."""
     digest = submission.code_digest
-    return {shared_key(digest), own_key(_owner(submission), digest)} if digest is not None else set()
+    return {shared_key(digest), own_key(code_owner(submission), digest)} if digest is not None else set()
 
 
 def named_by(key: str) -> str:

@@ -33,7 +33,7 @@ from everspot_store.checkpoints import Checkpoints
 from everspot_store.chunks import Chunk, Stream
 from everspot_store.clock import SystemClock
 from everspot_store.cluster import ClusterDocuments, read_manifest
-from everspot_store.code_store import CodeStore
+from everspot_store.code_store import CodeStore, code_owner
 from everspot_store.datasets import Datasets
 from everspot_store.document_cache import DocumentCache
 from everspot_store.errors import JobExists, StoreError
@@ -167,8 +167,9 @@ class Store(ClusterDocuments):
                 digest = code.pack(code_dir, archive, ignored)
                 submission = submission.model_copy(update={"code_digest": digest})
                 self._code.put(archive, digest, submission.job_id)
-        elif other is not None:
-            self._code.take_over(submission, other)
+        elif other is not None and submission.code_digest is not None:
+            dossier = self.dossier(other, brief=True)
+            self._code.take_over(submission, code_owner(dossier.submission) if dossier is not None else other)
         submission = finalize(submission) if finalize is not None else submission
         if self.jobs.create(submission.job_id, submission) is None:
             raise JobExists(submission.job_id)

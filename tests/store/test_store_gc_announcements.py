@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.job import JobSpec, JobSubmission, Series
 from everspot_store import ManualClock, Store, StoreDenied, StoreUnavailable
 from everspot_store.garbage import Collector, GarbageKind
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
@@ -192,6 +192,18 @@ def test_a_copy_of_its_own_goes_on_to_a_job_that_is_begun_anew(tmp_path: Path) -
     assert [item.key for item in garbage if item.kind is GarbageKind.CODE] == [
         f"code/own/j/{submitted.code_digest}.tar.gz"
     ]
+
+
+def test_a_retry_of_a_later_run_of_a_series_has_the_code_of_the_first_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.data.put("sweeps/x.json", b"{")
+    first = scene.submit()
+    scene.data.delete(f"code/{first.code_digest}.tar.gz")
+    second = first.model_copy(update={"job_id": "j2", "series": Series(id=first.job_id)})
+    scene.store.jobs.create("j2", second)
+    again = scene.store.submit(second.model_copy(update={"job_id": "k", "retry_of": "j2", "series": None}))
+    scene.store.fetch_code(again, tmp_path / "again")
+    assert (tmp_path / "again" / "train.py").is_file()
 
 
 def test_a_dataset_that_is_put_is_whole_whenever_a_collector_comes(tmp_path: Path) -> None:

@@ -53,6 +53,23 @@ def test_a_command_that_dies_between_choosing_and_submitting_leaves_no_trial_beh
     assert play.waiting() == ["rates-t0000", "rates-t0001"]
 
 
+def test_a_command_that_goes_on_repeats_no_values_and_a_seed_gives_the_same_ones_with_and_without_a_stop(
+    play: Playground,
+) -> None:
+    def values(name: str, commands: int) -> list[float]:
+        spec = play.sweep(name=name)._spec
+        for _ in range(commands):
+            study = optuna.open_study(spec, play.world.store.studies.journal(name), create=True)
+            for _ in range(6 // commands):
+                trial = optuna.suggest_trial(study, spec)
+                optuna.complete(study, study.trials[trial.number], 0.5, [])
+        return [trial.params["parameters.learning_rate"] for trial in study.trials]
+
+    without_stop = values("rates", 1)
+    assert len(set(without_stop)) == 6
+    assert values("stopped", 3) == without_stop
+
+
 def test_a_trial_that_is_interrupted_goes_on_and_one_that_fails_is_one(play: Playground) -> None:
     play.sweep().turn()
     first, second = play.waiting()

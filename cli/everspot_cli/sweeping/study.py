@@ -1,6 +1,7 @@
 """Optuna's part of a sweep: it chooses the values to try next, and the trials to end early."""
 
 import warnings
+import zlib
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
@@ -35,20 +36,16 @@ def open_study(spec: SweepSpec, journal: Journal, *, create: bool) -> Any:
     need("everspot sweep", "sweep")
     optuna = _optuna()
     storage = optuna.storages.JournalStorage(journal)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # `constant_liar`, which counts running trials, is experimental in Optuna
-        sampler = optuna.samplers.TPESampler(seed=spec.seed, constant_liar=True)
     if create:
         study = optuna.create_study(
             storage=storage,
             study_name=spec.name,
             load_if_exists=True,
             direction="maximize" if spec.direction is Direction.MAXIMIZE else "minimize",
-            sampler=sampler,
         )
     else:
         try:
-            study = optuna.load_study(storage=storage, study_name=spec.name, sampler=sampler)
+            study = optuna.load_study(storage=storage, study_name=spec.name)
         except KeyError:  # its first command was ended before it created the study
             return None
     study.pruner = _pruner(optuna, spec, study.user_attrs.get(LENGTH))
@@ -57,7 +54,11 @@ def open_study(spec: SweepSpec, journal: Journal, *, create: bool) -> Any:
 
 def suggest_trial(study: Any, spec: SweepSpec) -> Any:
     """Return a new trial with a value for every field: an `optuna.trial.Trial`."""
-    return study.ask({path: _distribution(dimension) for path, dimension in spec.fields.items()})
+    trial = study.ask()
+    study.sampler = _sampler(spec, trial.number)
+    for path, dimension in spec.fields.items():
+        _suggest_value(trial, path, dimension)
+    return trial
 
 
 def rung(trial: Any) -> int:
@@ -155,13 +156,23 @@ def _pruner(optuna: Any, spec: SweepSpec, length: int | None) -> Any:
     return optuna.pruners.NopPruner()
 
 
-def _distribution(dimension: Dimension) -> Any:
-    kinds = _optuna().distributions
+def _sampler(spec: SweepSpec, number: int) -> Any:
+    """Return the sampler of one trial. Its random state depends on the sweep's seed and the trial's number alone, so
+    that a command that continues a sweep does not repeat the values of earlier trials."""
+    seed = None if spec.seed is None else zlib.crc32(f"{spec.seed}-{number}".encode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `constant_liar`, which counts running trials, is experimental in Optuna
+        return _optuna().samplers.TPESampler(seed=seed, constant_liar=True)
+
+
+def _suggest_value(trial: Any, path: str, dimension: Dimension) -> None:
+    low, high = dimension.low, dimension.high
     if dimension.choices is not None:
-        return kinds.CategoricalDistribution(dimension.choices)
-    if dimension.whole:
-        return kinds.IntDistribution(dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1)
-    return kinds.FloatDistribution(dimension.low, dimension.high, log=dimension.log, step=dimension.step)
+        trial.suggest_categorical(path, dimension.choices)
+    elif dimension.whole:
+        trial.suggest_int(path, low, high, log=dimension.log, step=dimension.step or 1)
+    else:
+        trial.suggest_float(path, low, high, log=dimension.log, step=dimension.step)
 
 
 def _optuna() -> Any:

@@ -125,3 +125,10 @@ def test_to_the_cent_the_jobs_and_the_rest_are_the_instance(claims):
     assert sum((j.cost for j in bill.jobs), Fraction(0)) + sum((u.cost for u in bill.idle), Fraction(0)) == bill.cost
     assert bill.cost == compute([launch()], [end(30_000)], [price(0.0404), price(0.0701, 9_000)]).cost
     assert rounded(bill.cost, 2) == rounded(sum((u.cost for u in bill.usages), Fraction(0)), 2)
+
+
+def test_a_seat_with_all_gpus_pays_for_the_instance_beside_a_seat_that_pays_nothing() -> None:
+    """The share of the first is 1, which is not the whole instance: a job without GPUs fits beside it."""
+    events = {"all": seated("all", 0, 1000, 1.0, gpus=4), "none": seated("none", 500, 1000, 0.0, gpus=0)}
+    bill = compute([launch()], [end(1000)], [price(0.036)], events)
+    assert {job.job_id: float(job.cost) for job in bill.jobs} == pytest.approx({"all": 0.01, "none": 0.0})

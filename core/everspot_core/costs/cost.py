@@ -284,7 +284,7 @@ def _list_tenures(
         for attempt in history:
             if attempt.instance_id is not None:
                 end = min(attempt.end or as_of, as_of)
-                claimed[attempt.instance_id].append(Tenure(job, attempt.start, end, attempt.share))
+                claimed[attempt.instance_id].append(Tenure(job, attempt.start, end, attempt.share, attempt.gpus))
     machines = tenures_by_machine(claimed, launches, ends)
     return {machine: in_order(claims) for machine, claims in machines.items()}
 

@@ -26,6 +26,12 @@ class Tenure:
     share: Fraction = _ALL
     gpus: int | None = None
 
+    @property
+    def exclusive(self) -> bool:
+        """Whether nobody else can hold the instance. A seat may pay for all of it, by all its GPUs, beside others that
+        pay nothing."""
+        return self.gpus is None and self.share == _ALL
+
 
 Piece = tuple[str | None, datetime, datetime, Fraction]
 """A part of an instance's life: holder (None: nobody), start, end, and the holder's share."""
@@ -39,10 +45,10 @@ def in_order(claims: Iterable[Tenure]) -> list[Tenure]:
     alone: datetime | None = None
     following: datetime | None = None
     for hold in reversed(tenures):
-        until = following if hold.share == _ALL else alone
+        until = following if hold.exclusive else alone
         ordered.append(hold if until is None else replace(hold, end=min(hold.end, until)))
         following = hold.start
-        alone = hold.start if hold.share == _ALL else alone
+        alone = hold.start if hold.exclusive else alone
     return ordered[::-1]
 
 

@@ -389,6 +389,23 @@ def test_machines_with_gpus_get_the_toolkit_that_describes_them_for_containers(
     assert ("jobs with an image of their own get no GPUs" in answer.stderr) is ("apt-cache" in tools)
 
 
+def test_no_package_of_an_image_is_upgraded_below_a_job(tmp_path: Path) -> None:
+    """Neither by a timer of apt, nor does an upgrade by hand restart the agent and the brokers of jobs."""
+    answer, called = provisioned(tmp_path, f"keep_packages {tmp_path}/conf.d", {})
+    assert answer.returncode == 0, answer.stderr
+    (masked,) = called
+    assert masked.startswith("systemctl mask ")
+    assert {"apt-daily.timer", "apt-daily-upgrade.timer", "unattended-upgrades.service"} <= set(masked.split())
+    # needrestart reads its settings as Perl and restarts no unit whose expression has the value 0.
+    program = "my %nrconf; local $/; eval <STDIN>; die $@ if $@; my ($re) = keys %{$nrconf{override_rc}};"
+    program += " print $nrconf{override_rc}{$re}, ' ', join(',', grep { $_ =~ $re } @ARGV);"
+    units = [*UNITS, "everspot-broker@0-1-0.service", "ssh.service"]
+    settings = (tmp_path / "conf.d/everspot.conf").read_text()
+    answer = subprocess.run(["perl", "-e", program, *units], input=settings, capture_output=True, text=True)
+    assert answer.stdout == "0 " + ",".join(units[:-1]), answer.stderr
+    assert "keep_packages /etc/needrestart/conf.d" in (BAKE / "provision.sh").read_text().partition("main() {")[2]
+
+
 def dockerfile() -> list[tuple[str, str]]:
     text = re.sub(r"^#.*\n", "", (BAKE / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]  # type: ignore[misc]

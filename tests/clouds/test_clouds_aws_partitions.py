@@ -1,9 +1,12 @@
 """The partition of AWS in which a region lies: the ARNs of its resources begin with it."""
 
+from datetime import UTC, datetime
+
 import pytest
 from botocore.session import get_session
 from everspot_clouds.aws.egress import no_proxy
 from everspot_clouds.aws.preflight import simulated_resource
+from everspot_clouds.aws.prices import spot_prices
 from everspot_clouds.aws.rules import dns_suffix, partition
 from everspot_clouds.aws.tags import ZONE
 from everspot_clouds.naming import cloud_of_region
@@ -35,6 +38,24 @@ def test_preflight_simulates_calls_on_resources_of_the_regions_own_partition(reg
         "ssm:GetParameter": f"arn:{partition}:ssm:{region}:123456789012:parameter/everspot/image/dev",
         "sqs:CreateQueue": f"arn:{partition}:sqs:{region}:123456789012:everspot-dev-preflight",
     }  # fmt: skip
+
+
+def test_the_spot_price_history_of_china_is_in_yuan_and_no_price() -> None:
+    asked: list[str] = []
+
+    class History:
+        def get_paginator(self, _name: str) -> "History":
+            return self
+
+        def paginate(self, *, AvailabilityZone: str, **_words: object) -> list[dict[str, list[dict[str, object]]]]:
+            asked.append(AvailabilityZone)
+            price = {"InstanceType": "m6i.large", "AvailabilityZone": AvailabilityZone, "SpotPrice": "0.04"}
+            return [{"SpotPriceHistory": [{**price, "Timestamp": datetime(2026, 1, 1, tzinfo=UTC)}]}]
+
+    pools = [("m6i.large", "cn-north-1a"), ("m6i.large", "us-east-1a")]
+    points = spot_prices(History(), pools, datetime(2026, 1, 1, tzinfo=UTC))
+    assert [(point.zone, point.usd_per_hour) for point in points] == [("us-east-1a", 0.04)]
+    assert asked == ["us-east-1a"]
 
 
 PARTITIONS = ("aws", "aws-cn", "aws-us-gov", "aws-eusc")

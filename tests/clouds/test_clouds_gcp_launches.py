@@ -1,11 +1,12 @@
 """Launches, ends and interruptions of a cluster on the local Google Cloud, through the whole adapter."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+import requests
 from everspot_clouds.base import Phase
 from everspot_clouds.gcp import instances
 from everspot_clouds.gcp.cloud import GcpCloud
@@ -219,6 +220,7 @@ class Scripted:
     """What an API says, turn by turn: the status of one instance, and the operations of its zone."""
 
     project, status, kind = "everspot-local", "RUNNING", "stop"
+    labels: Mapping[str, str] = {}
 
     def get(self, _product: str, _path: str) -> dict[str, Any]:
         return {"zones": [f"projects/everspot-local/zones/{zone}" for zone in (A, "europe-west4-ai1a")]}
@@ -236,6 +238,7 @@ class Scripted:
             "zone": A,
             "machineType": FOUR,
             "status": self.status,
+            "labels": self.labels,
             "creationTimestamp": AT,
         }
         if self.status == "TERMINATED":
@@ -268,8 +271,56 @@ def test_one_that_runs_again_under_its_old_id_has_not_ended() -> None:
 def test_every_event_that_ends_a_machine_dates_its_end(kind: str, interrupted: bool) -> None:
     api: Any = Scripted()
     api.kind = kind
-    (end,) = instances.ended(api, Zones(api).list_zones("europe-west4"), ManualClock().now())
+    (end,), unfinished = instances.ended(api, Zones(api).list_zones("europe-west4"), ManualClock().now())
+    assert unfinished is None
     assert (end.instance_id, end.ended_at.isoformat(), end.interrupted) == ("7", AT, interrupted)
+
+
+class Slow(Scripted):
+    """An instance whose deletion takes long, and another one that is switched off and cannot be deleted."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.began, self.done = clock.now().isoformat(), False
+
+    def pages(self, product: str, path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        for page in super().pages(product, path, **query):
+            if path.endswith("operations"):
+                for op in page["items"]:
+                    op |= {"insertTime": self.began, "status": "DONE" if self.done else "RUNNING"}
+            elif self.done:
+                page = {"items": {}}
+            yield page
+
+    def call(self, *_words: Any, **_query: Any) -> Any:
+        raise requests.ReadTimeout("no answer in 15 s")
+
+
+def test_an_end_is_told_however_long_its_operation_has_taken() -> None:
+    clock = ManualClock()
+    clock.advance(timedelta(minutes=1))
+    api = Slow(clock)
+    manifest = Manifest(
+        cluster=CLUSTER, cloud="gcp", region="europe-west4", control_url="file://c", data_url="file://d"
+    )
+    cloud = GcpCloud(cast(Any, api), manifest, clock, None, reads=True)
+    for _ in range(5):
+        clock.advance(timedelta(minutes=20))
+        assert [i.instance_id for i in cloud.instances()] == ["7"]
+        assert cloud.ends() == []
+    api.done = True
+    assert cloud.instances() == []
+    assert [end.instance_id for end in cloud.ends()] == ["7"]
+
+
+def test_a_deletion_without_an_answer_hides_no_instance() -> None:
+    clock = ManualClock()
+    api = Slow(clock)
+    api.status, api.labels = "TERMINATED", {"everspot-launch": "1" * 32}
+    manifest = Manifest(
+        cluster=CLUSTER, cloud="gcp", region="europe-west4", control_url="file://c", data_url="file://d"
+    )
+    cloud = GcpCloud(cast(Any, api), manifest, clock, None)
+    assert [i.instance_id for i in cloud.instances()] == ["7"]
 
 
 def test_what_is_only_switched_off_is_deleted_if_a_scheduler_launched_it(site: GoogleSite, cloud: GcpCloud) -> None:

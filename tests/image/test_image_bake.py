@@ -89,6 +89,7 @@ def test_what_packer_leaves_in_the_image_is_sealed(live: BakedCluster) -> None:
     assert (tree / "opt/everspot/image.json").exists()
     assert list_leftovers(tree, USER) == []
     assert (tree / "etc/machine-id").read_text() == ""
+    assert str((tree / "etc/systemd/system/apt-daily-upgrade.timer").readlink()) == "/dev/null"
     assert (tree / "etc/chrony/chrony.conf").read_text().startswith("server 169.254.169.123 ")
 
 

@@ -232,6 +232,15 @@ self_test() {
     [[ $passed == yes ]] || fail "the self-test failed: jobs would fail on this image"
 }
 
+# Instances live for hours or days, and a new bake brings newer packages. On Ubuntu an upgrade below a job restarts
+# the agent (needrestart, discourse.ubuntu.com/t/44671), or replaces the libraries of a driver that is loaded.
+keep_packages() {
+    systemctl mask apt-daily.timer apt-daily.service apt-daily-upgrade.timer apt-daily-upgrade.service \
+        unattended-upgrades.service
+    install -d -m 0755 "$1"
+    echo '$nrconf{override_rc}{qr(^everspot-)} = 0;' > "$1/everspot.conf"
+}
+
 seal() {
     systemctl stop "${enabled[@]}" || true
     rm -rf /var/lib/everspot /run/everspot
@@ -284,6 +293,7 @@ main() {
         need_fabric_manager
     fi
     need_container_toolkit
+    keep_packages /etc/needrestart/conf.d
     describe_packages "${2:-python3}"
     self_test
 }

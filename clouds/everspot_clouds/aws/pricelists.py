@@ -12,7 +12,7 @@ from everspot_core.capacity.price_table import PriceTable, TypePrice
 
 from everspot_clouds.aws import fixed_prices as fixed
 from everspot_clouds.aws.instance_types import GPU_PATTERNS, VALUES, describe
-from everspot_clouds.aws.prices import PRODUCT
+from everspot_clouds.aws.prices import PRODUCT, YUAN
 from everspot_clouds.aws.prices import SOURCE as SPOT_SOURCE
 from everspot_clouds.base import CloudError
 
@@ -20,9 +20,6 @@ ON_DEMAND_SOURCE = "pricing:GetProducts"
 # The API answers in few regions, each for all of a partition (botocore's endpoints.json: api.pricing).
 _ENDPOINTS = {"cn-": "cn-northwest-1"}
 _ENDPOINT = "us-east-1"
-# There prices are in yuan. The price list says its currency; the Spot price history does not (EC2 API, SpotPrice), so
-# that 7 yuan would be read as 7 dollars. Without them the catalogue's own estimate stands.
-_YUAN = "cn-"
 # Many products have an instance type's name. These filters select plain on-demand use: shared tenancy, no other
 # software, no reservation, in use. The last two exclude capacity blocks and unused reservations.
 _TERMS = {
@@ -130,7 +127,7 @@ def aws_prices(
     # The whole region's list has some hundred pages of a hundred products; a few types are requested for by name.
     listed = dict(_on_demand(pricing, region, page, [None] if gpu_types else names))
     pools = {}
-    if not region.startswith(_YUAN):
+    if not region.startswith(YUAN):
         for first in range(0, len(names), VALUES):
             pools.update(_spot(ec2, names[first : first + VALUES], as_of, page))
     spot: dict[str, dict[str, float]] = {name: {} for name in names}

@@ -10,19 +10,24 @@ from everspot_core.jobs.records import Market
 
 SOURCE = "ec2:DescribeSpotPriceHistory"
 PRODUCT = "Linux/UNIX"
+YUAN = "cn-"
+"""How the regions begin whose prices are in yuan. The price list says its currency; the Spot price history does not
+(EC2 API, SpotPrice), so that 7 yuan would be read as 7 dollars."""
 
 
 def spot_prices(ec2: Any, pools: Iterable[tuple[str, str]], since: datetime) -> list[PricePoint]:
     """Return the price in force at `since` and each change after it, for these pools (type, zone), oldest first.
 
-    Each zone is asked on its own, so that no zone is asked for a type that it lacks.
+    Each zone is asked on its own, so that no zone is asked for a type that it lacks. China's zones have no prices here:
+    the history states them in yuan, and does not say so.
 
     Raises:
         botocore's errors.
     """
     types: dict[str, set[str]] = defaultdict(set)
     for instance_type, zone in pools:
-        types[zone].add(instance_type)
+        if not zone.startswith(YUAN):
+            types[zone].add(instance_type)
     points = [
         _point(raw)
         for zone, names in sorted(types.items())

@@ -94,11 +94,13 @@ class GcpCloud:
         now = self._clock.monotonic()
         if self._missing or self._looked is None or now - self._looked >= RETRYABLE:
             alive, moment = (self._described or {}).keys() - self._missing, self._clock.now()
-            ended = instances.ended(self._api, self._zones.list_zones(self._region), self._since)
+            zones = self._zones.list_zones(self._region)
+            ended, unfinished = instances.ended(self._api, zones, self._since)
             self._ends |= {end.instance_id: end for end in ended if end.instance_id not in alive}
             self._ends = {name: end for name, end in self._ends.items() if end.ended_at > moment - LOOK_BACK}
             self._missing -= self._ends.keys()
-            self._looked, self._since = now, moment - OVERLAP
+            # An operation is read once it is done, which may be long after it began.
+            self._looked, self._since = now, min(filter(None, (moment - OVERLAP, unfinished)))
         return list(self._ends.values())
 
     def messages(self) -> list[Message]:

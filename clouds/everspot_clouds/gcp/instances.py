@@ -113,15 +113,22 @@ def _type(raw: Mapping[str, Any]) -> str:
     return type_name(last(raw["machineType"]), last(kind), count)
 
 
-def ended(api: Api, zones: Iterable[str], since: datetime) -> list[CloudEnd]:
-    """Return the ends of the project's instances by the operations of these zones since a moment, each once. The first
-    operation that ended an instance gives the time; if any of them is a preemption, the cloud took it. Raises the
-    errors of `Api`."""
+def ended(api: Api, zones: Iterable[str], since: datetime) -> tuple[list[CloudEnd], datetime | None]:
+    """Return the ends of the project's instances by the operations of these zones since a moment, each once, and when
+    the oldest operation began that ends an instance and is not done; None if all are.
+
+    The first operation that ended an instance gives the time; if any of them is a preemption, the cloud took it.
+    Raises the errors of `Api`.
+    """
     by_id: dict[str, list[Mapping[str, Any]]] = {}
+    unfinished: list[datetime] = []
     for zone in zones:
         for op in _operations(api, zone, since):
-            by_id.setdefault(str(op["targetId"]), []).append(op)
-    return [_end(name, ops) for name, ops in sorted(by_id.items())]
+            if op.get("status") == "DONE":
+                by_id.setdefault(str(op["targetId"]), []).append(op)
+            else:
+                unfinished.append(moment(op["insertTime"]))
+    return [_end(name, ops) for name, ops in sorted(by_id.items())], min(unfinished, default=None)
 
 
 def _operations(api: Api, zone: str, since: datetime) -> Iterator[Mapping[str, Any]]:
@@ -134,8 +141,8 @@ def _operations(api: Api, zone: str, since: datetime) -> Iterator[Mapping[str, A
         for op in page.get("items") or ():
             if moment(op["insertTime"]) < since:
                 return
-            over = op.get("status") == "DONE" and not op.get("error")
-            if over and op.get("operationType") in ENDS and "/instances/" in str(op.get("targetLink")):
+            is_end = op.get("operationType") in ENDS and "/instances/" in str(op.get("targetLink"))
+            if is_end and not op.get("error"):
                 yield op
 
 

@@ -9,6 +9,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import requests
+from google.auth.exceptions import GoogleAuthError
+
 from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.instances import Whereabouts, last
@@ -20,7 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class PoweredOffInstances:
-    """Requests the deletion of each instance once. A refused request is repeated at the next look."""
+    """Requests the deletion of each instance once. A request that is refused or gets no answer is repeated at the next
+    look."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -28,7 +32,7 @@ class PoweredOffInstances:
         self._refused: str | None = None
 
     def look(self, instances: Iterable[Mapping[str, Any]]) -> None:
-        """Delete those of these instances, given in the form of the API, that are switched off. A refusal is only
+        """Delete those of these instances, given in the form of the API, that are switched off. What fails is only
         logged."""
         switched_off = {
             str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"]))
@@ -41,7 +45,7 @@ class PoweredOffInstances:
                 continue
             try:
                 delete(self._api, place)
-            except ApiError as error:
+            except (ApiError, requests.RequestException, GoogleAuthError) as error:
                 if str(error) != self._refused:  # once, and not at every look
                     log.warning("%s is switched off and cannot be deleted: %s", place.name, error)
                 self._refused = str(error)

@@ -41,21 +41,21 @@ def test_preflight_simulates_calls_on_resources_of_the_regions_own_partition(reg
 
 
 def test_the_spot_price_history_of_china_is_in_yuan_and_no_price() -> None:
-    asked: list[str] = []
+    zones: list[str] = []
 
     class History:
         def get_paginator(self, _name: str) -> "History":
             return self
 
         def paginate(self, *, AvailabilityZone: str, **_words: object) -> list[dict[str, list[dict[str, object]]]]:
-            asked.append(AvailabilityZone)
+            zones.append(AvailabilityZone)
             price = {"InstanceType": "m6i.large", "AvailabilityZone": AvailabilityZone, "SpotPrice": "0.04"}
             return [{"SpotPriceHistory": [{**price, "Timestamp": datetime(2026, 1, 1, tzinfo=UTC)}]}]
 
     pools = [("m6i.large", "cn-north-1a"), ("m6i.large", "us-east-1a")]
     points = spot_prices(History(), pools, datetime(2026, 1, 1, tzinfo=UTC))
     assert [(point.zone, point.usd_per_hour) for point in points] == [("us-east-1a", 0.04)]
-    assert asked == ["us-east-1a"]
+    assert zones == ["us-east-1a"]
 
 
 PARTITIONS = ("aws", "aws-cn", "aws-us-gov", "aws-eusc")

@@ -280,14 +280,14 @@ class Slow(Scripted):
     """An instance whose deletion takes long, and another one that is switched off and cannot be deleted."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self.began, self.done = clock.now().isoformat(), False
+        self.insert_time, self.is_done = clock.now().isoformat(), False
 
     def pages(self, product: str, path: str, **query: Any) -> Iterator[dict[str, Any]]:
         for page in super().pages(product, path, **query):
             if path.endswith("operations"):
                 for op in page["items"]:
-                    op |= {"insertTime": self.began, "status": "DONE" if self.done else "RUNNING"}
-            elif self.done:
+                    op |= {"insertTime": self.insert_time, "status": "DONE" if self.is_done else "RUNNING"}
+            elif self.is_done:
                 page = {"items": {}}
             yield page
 
@@ -307,7 +307,7 @@ def test_an_end_is_told_however_long_its_operation_has_taken() -> None:
         clock.advance(timedelta(minutes=20))
         assert [i.instance_id for i in cloud.instances()] == ["7"]
         assert cloud.ends() == []
-    api.done = True
+    api.is_done = True
     assert cloud.instances() == []
     assert [end.instance_id for end in cloud.ends()] == ["7"]
 

@@ -182,6 +182,8 @@ def test_a_finished_job_whose_files_are_not_uploaded_in_time_is_interrupted(
             assignment = Assignment(instance_id="i-1", changed_at=slow.clock.now(), job_id="job-1", epoch=1, **stop)
             slow.store.assignments.put("i-1", assignment)
             slow.watch.poll_assignment()
+        # The agent has to learn of it before time goes on: a transfer of another thread may pass the deadline.
+        eventually("the agent knows", slow.agent._alone._find_stop)
         if is_late:
             slow.spend(time_left - timedelta(seconds=2))
             eventually("the job is given back", lambda: not slow.record().state.owned)

@@ -24,6 +24,7 @@ from google_site import CLUSTER, SPOT, A, B, C, GoogleSite
 
 FOUR, EIGHT = "g2-standard-4", "g2-standard-8"
 AT = "2026-01-01T00:00:00+00:00"
+MANIFEST = Manifest(cluster=CLUSTER, cloud="gcp", region="europe-west4", control_url="file://c", data_url="file://d")
 
 
 @pytest.fixture
@@ -248,10 +249,7 @@ class Scripted:
 
 def test_one_that_runs_again_under_its_old_id_has_not_ended() -> None:
     api, clock = Scripted(), ManualClock()
-    manifest = Manifest(
-        cluster=CLUSTER, cloud="gcp", region="europe-west4", control_url="file://c", data_url="file://d"
-    )
-    cloud = GcpCloud(cast(Any, api), manifest, clock, None, reads=True)
+    cloud = GcpCloud(cast(Any, api), MANIFEST, clock, None, reads=True)
     for status, ended in (("RUNNING", []), ("TERMINATED", ["7"]), ("RUNNING", [])):
         api.status = status
         clock.advance(timedelta(minutes=2))
@@ -299,10 +297,7 @@ def test_an_end_is_told_however_long_its_operation_has_taken() -> None:
     clock = ManualClock()
     clock.advance(timedelta(minutes=1))
     api = Slow(clock)
-    manifest = Manifest(
-        cluster=CLUSTER, cloud="gcp", region="europe-west4", control_url="file://c", data_url="file://d"
-    )
-    cloud = GcpCloud(cast(Any, api), manifest, clock, None, reads=True)
+    cloud = GcpCloud(cast(Any, api), MANIFEST, clock, None, reads=True)
     for _ in range(5):
         clock.advance(timedelta(minutes=20))
         assert [i.instance_id for i in cloud.instances()] == ["7"]
@@ -316,10 +311,7 @@ def test_a_deletion_without_an_answer_hides_no_instance() -> None:
     clock = ManualClock()
     api = Slow(clock)
     api.status, api.labels = "TERMINATED", {"everspot-launch": "1" * 32}
-    manifest = Manifest(
-        cluster=CLUSTER, cloud="gcp", region="europe-west4", control_url="file://c", data_url="file://d"
-    )
-    cloud = GcpCloud(cast(Any, api), manifest, clock, None)
+    cloud = GcpCloud(cast(Any, api), MANIFEST, clock, None)
     assert [i.instance_id for i in cloud.instances()] == ["7"]
 
 

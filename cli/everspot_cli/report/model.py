@@ -165,9 +165,9 @@ def _unpriced_hours(usages: Sequence[Usage]) -> float:
 def _unknown_lengths(material: Material, bills: Sequence[JobBill] | None) -> list[str]:
     """Return the instances whose end nobody reported, or those of some jobs. They are billed for the least time, and
     what jobs held of the time after it is in no sum, so sums are lower bounds."""
-    endless = [i.launch.instance_id for i in material.bill.instances if i.unknown]
+    endless = material.bill.unknown_lengths
     if bills is None:
-        return endless
+        return list(endless)
     instance_ids = {attempt.instance_id for own in bills for attempt in own.attempts}
     return [name for name in endless if name in instance_ids]
 

@@ -288,8 +288,10 @@ def find_past_runs(session: Session, names: Collection[str]) -> dict[str, Dossie
 
 def _is_remainder(dossier: Dossier) -> bool:
     """Return whether a run is a retry that continued from a checkpoint: an earlier job paid for the steps before it."""
+    if dossier.submission.retry_of is None:
+        return False
     begun = attempts(dossier.events)
-    return dossier.submission.retry_of is not None and bool(begun) and (begun[0].from_step or 0) > 0
+    return bool(begun) and (begun[0].from_step or 0) > 0
 
 
 def _past_runs(session: Session, spec: JobSpec, fidelity: Fidelity | None) -> dict[str, Dossier]:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
+from functools import cached_property
 
 from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.costs.attempts import Attempt, Interruption, Span, attempts, ended_at, interruptions, lost_spans
@@ -143,6 +144,11 @@ class Bill:
     jobs: tuple[JobBill, ...]
     notes: tuple[str, ...]
     left_out: tuple[str, ...]
+
+    @cached_property
+    def unknown_lengths(self) -> tuple[str, ...]:
+        """The instances whose end nobody reported."""
+        return tuple(i.launch.instance_id for i in self.instances if i.unknown)
 
     @property
     def usages(self) -> tuple[Usage, ...]:

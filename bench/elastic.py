@@ -22,7 +22,7 @@ from everspot_clouds.aws.rules import BILLING
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Limits
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
 from everspot_core.jobs.changeover import ChangeoverPart
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_simulator.account import Account, of_bill, simulated

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from everspot_core.costs.attempts import attempts
-from everspot_core.costs.budgets import (
+from everspot_core.costs.nodes import is_billed, tenures_by_machine
+from everspot_core.costs.occupancy import Tenure, in_order
+from everspot_core.costs.prices import PriceBook
+from everspot_core.costs.team_budgets import (
     ENVIRONMENT,
     Amount,
     Budgets,
@@ -19,9 +22,6 @@ from everspot_core.costs.budgets import (
     spending,
     spent,
 )
-from everspot_core.costs.nodes import is_billed, tenures_by_machine
-from everspot_core.costs.occupancy import Tenure, in_order
-from everspot_core.costs.prices import PriceBook
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import InstanceRecord
 from everspot_core.schedule.admission import commitment

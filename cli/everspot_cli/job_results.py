@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from everspot_core.costs.budget import spent
-from everspot_core.costs.budgets import Amount
+from everspot_core.costs.job_budget import spent
 from everspot_core.costs.prices import PriceBook
+from everspot_core.costs.team_budgets import Amount
 from everspot_core.jobs.job_archive import Dossier
 
 from everspot_cli.session import Session

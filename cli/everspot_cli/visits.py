@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from everspot_core.costs.budgets import Amount
+from everspot_core.costs.team_budgets import Amount
 from everspot_core.federation.migration import sum_trips
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobRecord

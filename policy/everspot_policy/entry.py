@@ -23,9 +23,9 @@ def main() -> None:
         sys.stdout.write(HELP)
         return
     if sys.argv[1:2] == ["cost"]:
-        from everspot_policy import cost
+        from everspot_policy import month_budget
 
-        cost.main(sys.argv[2:])
+        month_budget.main(sys.argv[2:])
         return
     from everspot_policy import pack
 

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 from everspot_core.validation.problems import Problem
 
-from everspot_policy.aws import cost as aws_cost
+from everspot_policy.aws import purchases as aws_purchases
 from everspot_policy.aws import storage as aws_storage
 from everspot_policy.aws import tags as aws_tags
 from everspot_policy.environments import is_development
-from everspot_policy.gcp import cost as gcp_cost
+from everspot_policy.gcp import markets as gcp_markets
 from everspot_policy.gcp import tags as gcp_tags
 from everspot_policy.kubernetes import nodes as kubernetes_nodes
 from everspot_policy.rule import Level, Severity, Subject
@@ -91,7 +91,7 @@ def _on_demand_share(subjects: Sequence[Subject], bounds: Bounds) -> Iterator[St
     is bought where it is cheapest."""
     if not is_development(bounds.environment):
         return
-    parts = [aws_cost.standing(subjects), gcp_cost.standing(subjects)]
+    parts = [aws_purchases.standing(subjects), gcp_markets.standing(subjects)]
     on_demand, total = sum((p[0] for p in parts), Fraction(0)), sum((p[1] for p in parts), Fraction(0))
     if on_demand > max(Fraction(1), total * bounds.on_demand_share):
         share = f"{float(on_demand):g} of {float(total):g} units are on-demand"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from everspot_core.costs.attempts import attempts
-from everspot_core.costs.budgets import Amount, Budgets, CapUse, Period, add, cap_uses, spending
 from everspot_core.costs.nodes import is_billed, pods_by_node, tenures_by_machine
 from everspot_core.costs.occupancy import Tenure, in_order
+from everspot_core.costs.team_budgets import Amount, Budgets, CapUse, Period, add, cap_uses, spending
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Event, JobRecord
 from everspot_store import BadDocument, Store

@@ -13,7 +13,7 @@ from everspot_clouds.registry import provider
 from everspot_core.capacity.catalogue import Catalogue, InstanceType, builtin
 from everspot_core.capacity.price_table import PriceTable, newest_last, priced
 from everspot_core.cluster.manifest import Manifest
-from everspot_core.costs.budget import spent as spent_by
+from everspot_core.costs.job_budget import spent as spent_by
 from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePoint
 from everspot_core.costs.pool_history import PoolHistory, histories
 from everspot_core.costs.prices import PriceBook

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from everspot_clouds.base import Phase
 from everspot_core.clock import Clock
-from everspot_core.costs.budgets import CapUse
 from everspot_core.costs.ledger import FaultRecord, LaunchRecord
+from everspot_core.costs.team_budgets import CapUse
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Assignment, InstanceRecord, InstanceState, JobRecord, NoticeKind, Reason, Role
 from everspot_core.schedule import (

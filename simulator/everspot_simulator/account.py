@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from everspot_core.costs.cost import Bill
+from everspot_core.costs.bill import Bill
 from everspot_core.costs.prices import total
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Market, Reason, Role

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from everspot_core.capacity.price_table import PriceTable
 from everspot_core.cluster.manifest import DeclaredCapacity, Manifest, left_out
-from everspot_core.costs.budgets import Budgets
+from everspot_core.costs.team_budgets import Budgets
 from everspot_core.jobs.records import Request, RollRequest
 from everspot_core.validation.problems import Problem
 

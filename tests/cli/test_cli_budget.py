@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from everspot_core.costs.budgets import Allowance, Budgets, Caps
+from everspot_core.costs.team_budgets import Allowance, Budgets, Caps
 
 AS_OF = "2026-03-01T15:00:00Z"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 import pytest
 from everspot import AwsTrainingCluster
-from everspot.limits import generation
+from everspot.manifest import generation
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.documents import parse_duration
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.capacity.catalogue import builtin
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
 from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.jobs.records import Event, EventKind, Market, Role
 

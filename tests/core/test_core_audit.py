@@ -6,7 +6,7 @@ from fractions import Fraction
 from everspot_clouds.aws.rules import BILLING as AWS
 from everspot_clouds.gcp.rules import BILLING as GOOGLE
 from everspot_core.capacity.catalogue import builtin
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
 from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.costs.prices import exact
 from everspot_core.governance.usage import usage_rows

@@ -9,7 +9,9 @@ from cost_helpers import T0, at, compute, end, interrupted_job, launch, price
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.costs.attempts import attempts
-from everspot_core.costs.budgets import (
+from everspot_core.costs.occupancy import Tenure, in_order
+from everspot_core.costs.prices import PriceBook
+from everspot_core.costs.team_budgets import (
     ENVIRONMENT,
     Allowance,
     Amount,
@@ -25,8 +27,6 @@ from everspot_core.costs.budgets import (
     spending,
     spent,
 )
-from everspot_core.costs.occupancy import Tenure, in_order
-from everspot_core.costs.prices import PriceBook
 from everspot_core.jobs.records import Market
 from hypothesis import given, settings
 from test_core_cost_properties import moments, worlds

@@ -7,7 +7,7 @@ import pytest
 from cost_helpers import LISTED, T0, TYPE, ZONE, at, compute, end, event, interrupted_job, launch, price
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.capacity.catalogue import builtin
-from everspot_core.costs.cost import savings_percent, spent
+from everspot_core.costs.bill import savings_percent, spent
 from everspot_core.costs.prices import PriceBook, rounded
 from everspot_core.jobs.records import EventKind, Market
 

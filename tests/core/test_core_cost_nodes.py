@@ -9,13 +9,13 @@ import pytest
 from cost_helpers import LISTED, T0, at, end, event, launch, price
 from everspot_clouds.kubernetes.rules import BILLING
 from everspot_core.capacity.catalogue import builtin
-from everspot_core.costs.budget import spent
-from everspot_core.costs.budgets import ENVIRONMENT, spending
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
+from everspot_core.costs.job_budget import spent
 from everspot_core.costs.ledger import EndRecord, LaunchRecord
 from everspot_core.costs.nodes import is_billed, tenures_by_machine
 from everspot_core.costs.occupancy import Tenure, in_order
 from everspot_core.costs.prices import PriceBook
+from everspot_core.costs.team_budgets import ENVIRONMENT, spending
 from everspot_core.estimate.usage_history import Recent
 from everspot_core.governance.usage import UsageKind, usage_rows
 from everspot_core.jobs.records import Event, EventKind, Market, Role

@@ -6,7 +6,7 @@ from fractions import Fraction
 from cost_helpers import T0, at, end, event, launch, price
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.capacity.catalogue import builtin
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
 from everspot_core.jobs.records import Event, EventKind, Market
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -7,10 +7,10 @@ from cost_helpers import T0, TYPE, ZONE, at, compute, end, event, launch, price
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.costs.attempts import attempts
-from everspot_core.costs.budget import spent
-from everspot_core.costs.budgets import ENVIRONMENT, spending
+from everspot_core.costs.job_budget import spent
 from everspot_core.costs.occupancy import Tenure, in_order, parts
 from everspot_core.costs.prices import PriceBook, rounded
+from everspot_core.costs.team_budgets import ENVIRONMENT, spending
 from everspot_core.jobs.records import Event, EventKind
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,7 +5,7 @@ from cost_helpers import LISTED, at, compute, end, event, interrupted_job, launc
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.costs.attempts import attempts
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
 from everspot_core.jobs.records import EventKind
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from everspot_core.costs.budgets import ENVIRONMENT, CapUse, Period, Unit
+from everspot_core.costs.team_budgets import ENVIRONMENT, CapUse, Period, Unit
 from everspot_core.jobs import sharing
 from everspot_core.jobs.job import Resources
 from everspot_core.jobs.records import Assignment, JobRecord, JobState, Order, Reason

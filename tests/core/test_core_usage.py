@@ -7,7 +7,7 @@ import pytest
 from cost_helpers import T0, at, compute, end, event, interrupted_job, launch, price
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.capacity.catalogue import builtin
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
 from everspot_core.costs.ledger import UNKNOWN
 from everspot_core.governance.month import Month
 from everspot_core.governance.usage import Sums, UsageKind, open_ended, usage_rows

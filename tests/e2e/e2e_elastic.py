@@ -11,7 +11,7 @@ from typing import Any
 
 from e2e_helpers import BUCKETS, CLUSTER, REGION, LiveCluster
 from everspot.aws import launch_policy
-from everspot.limits import with_idle_limit
+from everspot.manifest import with_idle_limit
 from everspot_core.cluster.manifest import Elastic, Manifest
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Market, Role

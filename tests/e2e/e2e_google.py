@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from e2e_google_roles import JOB_ROLE, account, grant, send_as
 from e2e_helpers import LIMITS, MORE_PROCESSORS, PROGRAMS, run_command
-from everspot.limits import with_idle_limit
+from everspot.manifest import with_idle_limit
 from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, LOG_FILTER, MANIFEST_KEY, ROLE_LABEL
 from everspot_core.cluster.manifest import Elastic, Limits, Manifest

@@ -15,7 +15,7 @@ from e2e_helpers import BUCKETS, CLUSTER, JOB_ROLE, REGION, URLS, LiveCluster
 from everspot.aws import policies
 from everspot.aws.tagging import instance_tags
 from everspot.kubernetes import documents
-from everspot.limits import with_idle_limit
+from everspot.manifest import with_idle_limit
 from everspot_clouds.kubernetes import rules
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.market import Market

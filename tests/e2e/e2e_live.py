@@ -25,7 +25,7 @@ from e2e_helpers import REGION
 from e2e_paced import BOOT, REPORTS, Paced, read
 from everspot_clouds.registry import provider
 from everspot_core.capacity.catalogue import builtin
-from everspot_core.costs.cost import Bill
+from everspot_core.costs.bill import Bill
 from everspot_core.jobs.records import InstanceRecord, Market
 from everspot_simulator.account import Account
 from everspot_simulator.state import hours

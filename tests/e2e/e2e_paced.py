@@ -15,7 +15,7 @@ from everspot_clouds.registry import provider
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.cluster.manifest import Limits
 from everspot_core.costs.attempts import attempts
-from everspot_core.costs.cost import Bill, bill
+from everspot_core.costs.bill import Bill, bill
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Event, EventKind, InstanceRecord, JobState, Reason, Role
 from everspot_local.cloud import LocalCloud

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from e2e_live import WORKLOADS, live_through, of_cloud
 from e2e_paced import read
 from everspot_core.costs.attempts import Attempt
-from everspot_core.costs.cost import Bill
+from everspot_core.costs.bill import Bill
 from everspot_core.jobs.records import InstanceRecord, Market, Role
 from everspot_core.schedule.view import PoolKey
 from everspot_simulator.account import Account, differences, of_run

@@ -19,7 +19,7 @@ from everspot_clouds.gcp.rules import BILLING as GCP_BILLING
 from everspot_core.capacity.allocation import AllocationRequest, Launchable, Prefer, allocate
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.market import Market
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
 from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.estimate.model import CostFigures, Range
 from everspot_core.estimate.requested import RequestedCapacity, TypeOption

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from everspot_core.cluster.declared import UNKNOWN
 from everspot_core.validation.problems import BadInputs
-from everspot_policy import cost, pack, settings_source
+from everspot_policy import month_budget, pack, settings_source
 from everspot_policy.analyzer import Analyzer
 from everspot_policy.request import UNKNOWNS, plain
 from everspot_policy.rules import RULES
@@ -140,11 +140,11 @@ def test_the_program_says_how_it_is_used_and_serves_nobody(option: str) -> None:
     done = subprocess.run([program, option], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert '--policy-pack "$(command -v everspot-policy)"' in done.stdout
-    assert cost.USAGE.partition(": ")[2].partition(",")[0] in done.stdout
+    assert month_budget.USAGE.partition(": ")[2].partition(",")[0] in done.stdout
     assert settings_source.SETTINGS in done.stdout
 
 
 @pytest.mark.parametrize("words", [[], ["dev"], ["dev", "much"], ["dev", "nan"], ["dev", "-1"], ["dev", "1", "2"]])
 def test_a_malformed_cost_command_prints_its_usage(words: list[str]) -> None:
     with pytest.raises(SystemExit, match="usage: everspot-policy cost STACK USD"):
-        cost.main(words, {})
+        month_budget.main(words, {})

@@ -12,8 +12,8 @@ from elastic_helpers import TYPE, ZONE, ElasticCluster
 from everspot_clouds.aws.alarms import ALARMS, CLUSTER, metric_name
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_core.cluster.manifest import Monitoring
-from everspot_core.costs.budgets import Budgets
 from everspot_core.costs.ledger import EndRecord, LaunchRecord
+from everspot_core.costs.team_budgets import Budgets
 from everspot_core.jobs.records import Market
 from everspot_local.aws.account import ACCOUNT
 from everspot_local.aws.cloudwatch.alarms import evaluate

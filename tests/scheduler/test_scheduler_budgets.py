@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 from everspot_clouds.aws.rules import BILLING
-from everspot_core.costs.budgets import ENVIRONMENT, Allowance, Budgets, Caps, Period, Unit
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
+from everspot_core.costs.team_budgets import ENVIRONMENT, Allowance, Budgets, Caps, Period, Unit
 from everspot_core.jobs.records import Event, EventKind, JobState, Market, Reason, Request
 from everspot_scheduler.budget_spending import READ_EVERY, BudgetSpending
 from scheduler_helpers import Cluster

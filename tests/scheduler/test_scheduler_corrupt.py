@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from everspot_core.cluster.notify import Notifications
-from everspot_core.costs.budgets import Budgets
 from everspot_core.costs.ledger import UNKNOWN
+from everspot_core.costs.team_budgets import Budgets
 from everspot_core.jobs.records import EventKind, Market, Reason
 from everspot_scheduler.fleet_status import FleetStatusWriter
 from everspot_store import BadDocument, Bucket, ManualClock, Store

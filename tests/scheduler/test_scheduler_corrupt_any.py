@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from elastic_helpers import ON_DEMAND, SPOT, ElasticCluster
 from everspot_core.capacity.launching import LaunchTrouble
-from everspot_core.costs.budgets import Budgets
+from everspot_core.costs.team_budgets import Budgets
 from everspot_core.jobs.records import Market
 from everspot_store import BadDocument, ManualClock
 from federation_helpers import Pair, memory_store

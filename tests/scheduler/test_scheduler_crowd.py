@@ -16,7 +16,7 @@ from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.cluster.manifest import Limits
-from everspot_core.costs.cost import Bill, bill
+from everspot_core.costs.bill import Bill, bill
 from everspot_core.costs.prices import total
 from everspot_core.governance.usage import Sums, usage_rows
 from everspot_core.jobs.records import JobState, Market

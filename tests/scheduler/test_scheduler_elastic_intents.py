@@ -9,7 +9,7 @@ from everspot_clouds.aws.rules import BILLING
 from everspot_clouds.base import MessageKind, StillPending, Trouble
 from everspot_clouds.kubernetes.rules import BILLING as KUBERNETES
 from everspot_core.capacity.catalogue import builtin
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
 from everspot_core.jobs.records import Market, Role
 from everspot_scheduler.close_ledger import settle_ledger
 from everspot_scheduler.ledger import GRACE

@@ -14,8 +14,8 @@ from elastic_helpers import TYPE, ZONE, ElasticCluster
 from everspot_clouds.base import PlacementScore
 from everspot_core.capacity.launching import LaunchTrouble
 from everspot_core.cluster.manifest import Metrics
-from everspot_core.costs.budgets import Budgets
-from everspot_core.costs.cost import Bill, bill
+from everspot_core.costs.bill import Bill, bill
+from everspot_core.costs.team_budgets import Budgets
 from everspot_core.governance.thresholds import Thresholds
 from everspot_core.jobs.records import Market
 from everspot_core.jobs.utilization import Utilization

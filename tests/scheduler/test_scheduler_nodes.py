@@ -7,8 +7,8 @@ import pytest
 from everspot_clouds.base import CloudInstance, Phase
 from everspot_clouds.kubernetes.rules import BILLING
 from everspot_core.cluster.manifest import DeclaredCapacity
-from everspot_core.costs.budgets import Allowance, Budgets, Caps, Unit
-from everspot_core.costs.cost import bill
+from everspot_core.costs.bill import bill
+from everspot_core.costs.team_budgets import Allowance, Budgets, Caps, Unit
 from everspot_core.jobs.records import Market, Role
 from everspot_scheduler.budget_spending import READ_EVERY, SETTLED, BudgetSpending
 from everspot_scheduler.ledger import GRACE

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.costs.bill import bill
 from everspot_core.costs.billing import BillingRules
-from everspot_core.costs.cost import bill
 from everspot_core.costs.ledger import EndRecord, LaunchRecord, PricePoint
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Event, EventKind, Market, Role

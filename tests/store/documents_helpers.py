@@ -29,8 +29,8 @@ from document_parts import (
 )
 from document_review import a_change, a_report
 from everspot_core.cluster.manifest import DeclaredCapacity
-from everspot_core.costs.budgets import Allowance, Budgets, Caps
 from everspot_core.costs.ledger import EndRecord, FaultKind, FaultRecord, LaunchRecord, PricePoint
+from everspot_core.costs.team_budgets import Allowance, Budgets, Caps
 from everspot_core.documents import Document
 from everspot_core.experiments.precision_comparison import ComparisonRecord
 from everspot_core.experiments.sweep import JournalEntry, SweepRecord

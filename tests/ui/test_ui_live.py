@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from e2e_helpers import BUCKETS, PLAIN, LiveCluster
-from everspot_core.costs.budgets import Allowance, Caps
+from everspot_core.costs.team_budgets import Allowance, Caps
 from everspot_core.jobs.records import JobState
 from playwright.sync_api import Browser, expect
 from test_cli_changes import a_change

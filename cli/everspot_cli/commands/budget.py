@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from everspot_core.costs.budgets import ENVIRONMENT, MOST, Allowance, Caps, Period
+from everspot_core.costs.team_budgets import ENVIRONMENT, MOST, Allowance, Caps, Period
 from rich.table import Table
 from rich.text import Text
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.costs.attempts import attempts
-from everspot_core.costs.budgets import Amount
+from everspot_core.costs.team_budgets import Amount
 from everspot_core.experiments.arm_results import ArmResult, compare_arms
 from everspot_core.experiments.precision_comparison import AB_TAG, ComparisonRecord, ComparisonSpec
 from everspot_core.jobs.job import JobSubmission

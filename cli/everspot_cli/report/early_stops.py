@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_core.costs.cost import JobBill
+from everspot_core.costs.bill import JobBill
 from everspot_core.costs.not_spent import estimate_not_spent
 from everspot_core.costs.prices import total
 from everspot_core.jobs.records import JobRecord, JobState, Progress

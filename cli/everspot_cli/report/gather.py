@@ -7,7 +7,7 @@ from datetime import datetime
 
 from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.costs.attempts import attempts, interruptions
-from everspot_core.costs.cost import Bill, bill
+from everspot_core.costs.bill import Bill, bill
 from everspot_core.experiments.sweep import SweepRecord
 from everspot_core.jobs.changeover import Changeovers
 from everspot_core.jobs.job import JobSubmission

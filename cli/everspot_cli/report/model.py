@@ -8,7 +8,7 @@ from typing import Any
 
 from everspot_core.capacity.catalogue import zone_region
 from everspot_core.costs.attempts import Interruption
-from everspot_core.costs.cost import JobBill, Usage, savings_percent
+from everspot_core.costs.bill import JobBill, Usage, savings_percent
 from everspot_core.costs.gpu_waste import wasted_gpu_cost
 from everspot_core.costs.prices import HOUR, Basis, rounded, total
 from everspot_core.governance.pipelines import ACCURACY as ACCURACY

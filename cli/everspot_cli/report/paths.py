@@ -6,7 +6,7 @@ from datetime import datetime
 from html import escape
 
 from everspot_core.costs.attempts import Attempt, Interruption
-from everspot_core.costs.cost import JobBill
+from everspot_core.costs.bill import JobBill
 from everspot_core.counting import counted
 from everspot_core.jobs.records import JobRecord
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from everspot_core.costs.cost import JobBill
+from everspot_core.costs.bill import JobBill
 from everspot_core.costs.prices import HOUR, rounded, total
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape
 
-from everspot_core.costs.cost import InstanceBill, Usage
+from everspot_core.costs.bill import InstanceBill, Usage
 from everspot_core.jobs.records import Event, EventKind, Reason, Role
 
 from everspot_cli.report.colours import DISTINCT, fill, swatch, warning

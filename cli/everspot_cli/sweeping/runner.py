@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from everspot_core.costs.budgets import Amount
+from everspot_core.costs.team_budgets import Amount
 from everspot_core.experiments.fidelity import choose_promoted
 from everspot_core.experiments.sweep import (
     SWEEP_TAG,

@@ -26,7 +26,8 @@ from everspot.aws.store import check_store
 from everspot.capacity import check_gpus
 from everspot.custom_types import check_type, declared_types, resolve_types
 from everspot.federation import check_peers
-from everspot.limits import build_manifest, check_limits, check_shares
+from everspot.limits import check_limits, check_shares
+from everspot.manifest import build_manifest
 
 _LONGEST_URL = "s3://" + "x" * 63 + "?region=ap-southeast-99"
 

@@ -33,7 +33,7 @@ from everspot.capacity import build_elastic, build_offer, build_standing
 from everspot.custom_types import declared_types
 from everspot.federation import build_peers, card
 from everspot.guard import guard
-from everspot.limits import build_declared, build_manifest
+from everspot.manifest import build_declared, build_manifest
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
 

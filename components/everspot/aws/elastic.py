@@ -20,7 +20,8 @@ from everspot.aws.capacity import NO_SUBNET, AwsCapacityArgs, AwsElasticArgs, ch
 from everspot.aws.launch import AwsMachineArgs, check_machine, launch_template
 from everspot.aws.offers import sold_in
 from everspot.capacity import check_gpus, check_zones, registered
-from everspot.limits import IDLE_LIMIT, with_idle_limit
+from everspot.limits import IDLE_LIMIT
+from everspot.manifest import with_idle_limit
 from everspot.parts import outputs
 
 

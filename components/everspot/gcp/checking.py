@@ -27,7 +27,8 @@ from everspot.gcp.parts import CLOUD, network_args, store_args
 from everspot.gcp.scheduler import DEFAULT_TYPE
 from everspot.gcp.scraping import check_prometheus
 from everspot.gcp.store import check_store
-from everspot.limits import build_manifest, check_limits, check_shares
+from everspot.limits import check_limits, check_shares
+from everspot.manifest import build_manifest
 
 _LONGEST_URL = "gs://" + "x" * 63
 

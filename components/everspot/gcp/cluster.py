@@ -35,7 +35,7 @@ from everspot.gcp.scheduler import DEFAULT_TYPE, GcpSchedulerService, GcpSchedul
 from everspot.gcp.scraping import build_metrics
 from everspot.gcp.store import GcpStore
 from everspot.guard import guard
-from everspot.limits import build_declared, build_manifest
+from everspot.manifest import build_declared, build_manifest
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
 

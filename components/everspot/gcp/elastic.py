@@ -23,7 +23,8 @@ from everspot.gcp.capacity import GcpCapacityArgs, check_capacity, has_gpus, par
 from everspot.gcp.granting import Granting
 from everspot.gcp.launch import GcpMachineArgs, check_machine, instance_template, resolve_image
 from everspot.gcp.network import check_resource_name
-from everspot.limits import IDLE_LIMIT, with_idle_limit
+from everspot.limits import IDLE_LIMIT
+from everspot.manifest import with_idle_limit
 from everspot.parts import outputs
 
 

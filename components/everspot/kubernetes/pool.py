@@ -33,7 +33,8 @@ from everspot.kubernetes.args import AwsKubernetesPoolArgs, AwsKubernetesPrometh
 from everspot.kubernetes.checking import check_pool, choose_namespace, parse_capacity, store_args
 from everspot.kubernetes.offers import check_offers, print_hourly_cost
 from everspot.kubernetes.seccomp import profile_version
-from everspot.limits import IDLE_LIMIT, build_declared, build_manifest, with_idle_limit
+from everspot.limits import IDLE_LIMIT
+from everspot.manifest import build_declared, build_manifest, with_idle_limit
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
 

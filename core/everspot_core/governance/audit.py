@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from everspot_core.capacity.market import PoolKey
 from everspot_core.costs.attempts import Interruption
-from everspot_core.costs.cost import JobBill
+from everspot_core.costs.bill import JobBill
 from everspot_core.costs.prices import HOUR, total
 from everspot_core.governance.month import Month
 from everspot_core.governance.usage import Sums, UsageKind, UsageRow, open_ended

@@ -13,7 +13,7 @@ from fractions import Fraction
 from everspot_core.capacity.catalogue import Catalogue, InstanceType
 from everspot_core.capacity.market import Market
 from everspot_core.costs.attempts import Attempt
-from everspot_core.costs.cost import Bill
+from everspot_core.costs.bill import Bill
 from everspot_core.costs.prices import HOUR, exact, seconds_between, total
 from everspot_core.counting import counted
 from everspot_core.governance.audit import interruptions_in

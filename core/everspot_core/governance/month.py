@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from everspot_core.costs.budgets import Period
+from everspot_core.costs.team_budgets import Period
 
 _WRITTEN = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 _FIRST, _LAST = 2000, 9998

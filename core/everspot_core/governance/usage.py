@@ -22,7 +22,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from everspot_core.costs.attempts import Attempt
-from everspot_core.costs.cost import Bill, InstanceBill, Usage
+from everspot_core.costs.bill import Bill, InstanceBill, Usage
 from everspot_core.costs.ledger import LaunchRecord
 from everspot_core.costs.prices import Basis, PriceSegment, exact, seconds_between, total
 from everspot_core.jobs.records import JobRecord, Role

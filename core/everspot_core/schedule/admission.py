@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from everspot_core.capacity.catalogue import InstanceType
-from everspot_core.costs.budgets import ENVIRONMENT, CapUse, Commitment, committed
+from everspot_core.costs.team_budgets import ENVIRONMENT, CapUse, Commitment, committed
 from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.job import Resources
 from everspot_core.jobs.records import InstanceRecord, Role

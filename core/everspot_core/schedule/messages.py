@@ -1,6 +1,6 @@
 """Makes sentences of actions and their reasons, for logs and for people. It decides nothing."""
 
-from everspot_core.costs.budgets import Unit
+from everspot_core.costs.team_budgets import Unit
 from everspot_core.schedule.actions import (
     Action,
     Assign,

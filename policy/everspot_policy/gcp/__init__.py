@@ -1,1 +1,1 @@
-"""The rules for Google Cloud. A file here has the twins of the file of that name for AWS."""
+"""The rules for Google Cloud. A file here has the same subject as the file of that name for AWS."""

@@ -8,7 +8,7 @@ from everspot_clouds.kubernetes.boot_rules import MARKET_LABEL, SPOT, TYPE_LABEL
 from everspot_clouds.kubernetes.rules import CLUSTER_LABEL
 from everspot_core.validation.problems import Problem
 
-from everspot_policy.aws.cost import FEWEST_POOLS
+from everspot_policy.aws.purchases import FEWEST_POOLS
 from everspot_policy.aws.tags import MANDATORY, lacking_tags
 from everspot_policy.reading import hidden, inner, lacks, mapping, number, objects, text, texts, yes
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule

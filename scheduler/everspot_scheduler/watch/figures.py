@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from everspot_clouds.base import CloudInstance, Phase
-from everspot_core.costs.budgets import ENVIRONMENT, CapUse
+from everspot_core.costs.team_budgets import ENVIRONMENT, CapUse
 from everspot_core.governance.anomalies import AnomalyKind, over_estimate
 from everspot_core.jobs.records import JobState, Market, Role
 from everspot_core.jobs.utilization import Utilization, combine

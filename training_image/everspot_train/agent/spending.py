@@ -9,7 +9,7 @@ from everspot_clouds.registry import provider
 from everspot_core.capacity.price_table import newest_last
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.costs.attempts import attempts
-from everspot_core.costs.budget import spent
+from everspot_core.costs.job_budget import spent
 from everspot_core.costs.prices import Basis, PriceBook
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.tracking import Spending

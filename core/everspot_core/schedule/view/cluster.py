@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.cluster.manifest import Limits, Standing
-from everspot_core.costs.budgets import CapUse
 from everspot_core.costs.ledger import FaultRecord
+from everspot_core.costs.team_budgets import CapUse
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view.instance import InstanceView
 from everspot_core.schedule.view.job import JobView

@@ -21,7 +21,7 @@ from functools import cached_property
 from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.costs.attempts import Attempt, Interruption, Span, attempts, ended_at, interruptions, lost_spans
 from everspot_core.costs.billing import BillingRules
-from everspot_core.costs.budget import BudgetUse, spent
+from everspot_core.costs.job_budget import BudgetUse, spent
 from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePoint
 from everspot_core.costs.nodes import PodSpan, is_billed, pod_spans, pods_by_node, tenures_by_machine
 from everspot_core.costs.occupancy import Tenure, in_order, parts

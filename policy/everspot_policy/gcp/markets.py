@@ -1,4 +1,4 @@
-"""Rules about purchases: the market of a group's instances is the market of its template."""
+"""The market of a group of instances, which is the market of its template."""
 
 from collections.abc import Iterable
 from fractions import Fraction

@@ -11,6 +11,14 @@ from everspot_cli.session import Session
 PYTHON = "3.12"
 """Python version of the images that training_image/bake makes. It is used if no instance has reported another one."""
 
+INPUTS = ("after", "code_digest", "datasets", "wheels")
+"""The fields of a submission that decide what a job reads besides its specification."""
+
+
+def copy_inputs(submission: JobSubmission, other: JobSubmission) -> JobSubmission:
+    """Return the submission with the code, datasets, wheels and producers of another job."""
+    return submission.model_copy(update={name: getattr(other, name) for name in INPUTS})
+
 
 def attach_inputs(session: Session, submission: JobSubmission) -> JobSubmission:
     """Return the submission with its datasets pinned and its wheels uploaded. Only what the job needs is read and sent.

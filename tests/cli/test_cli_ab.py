@@ -292,6 +292,37 @@ def test_another_job_under_the_same_name_is_refused(bench: Bench) -> None:
     assert bench.ab("--name", "other", "--json").code == 0
 
 
+def test_later_runs_get_the_code_and_datasets_of_the_first_and_a_mixed_comparison_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench.world.clock, "on_sleep", stop)
+    program, labels, store = bench.folder / "src" / "train.py", bench.folder / "flowers" / "labels", bench.world.store
+    for file in (program, labels):
+        file.parent.mkdir()
+        file.write_text("1")
+    store.datasets.put("flowers", labels.parent)
+    bench.write("name: mine\nentrypoint: [train.py]\ncode: src\ndatasets: [flowers]\n")
+    unchanged = bench.ab(seeds="2")
+    assert unchanged.code == 130 and "changed since" not in unchanged.err
+    assert "changed since" not in bench.ab(seeds="2").err
+    for file in (program, labels):
+        file.write_text("2")
+    bench.world.to(bench.seconds + 60)
+    store.datasets.put("flowers", labels.parent)
+    later = bench.ab(precision="fp32,bf16,fp16")
+    assert later.code == 130 and "the code and flowers changed since the comparison began" in later.err
+    jobs = {job: store.jobs.get(job).value for job in store.jobs.names()}
+    assert len(jobs) == 9 and len({(run.code_digest, *run.datasets) for run in jobs.values()}) == 1
+
+    other = jobs["mine-ab-fp16-s02"].model_copy(update={"job_id": "mine-ab-tf32-s01", "code_digest": 64 * "0"})
+    store.jobs.create(other.job_id, other)
+    mixed = bench.ab("--show", precision="fp32,bf16,tf32")
+    assert mixed.code == 1 and "mine-ab-tf32-s01: has other code than mine-ab-" in mixed.err, mixed.err
+
+
 def test_a_comparison_goes_on_after_an_upgrade_that_brings_further_fields_of_a_job(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

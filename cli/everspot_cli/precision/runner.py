@@ -6,6 +6,7 @@ command may be ended at any moment. Run again on any machine, it continues.
 
 import hashlib
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,11 +23,15 @@ from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.job_parts import Precision
 from everspot_core.jobs.records import JobState
 from everspot_core.jobs.smaller_types import Footprint, SmallerType, smaller_types
-from everspot_store import JobExists
+from everspot_store import JobExists, code
 
-from everspot_cli.commands.submit.command import note_submitted, send
+from everspot_cli.commands.submit.command import create_job, note_submitted, send
+from everspot_cli.commands.submit.context import inherit_team
+from everspot_cli.commands.submit.deadline import warn
+from everspot_cli.commands.submit.ignore_file import ignored_in
 from everspot_cli.dependencies import set_start
 from everspot_cli.errors import CliError
+from everspot_cli.job_inputs import copy_inputs, pin
 from everspot_cli.job_results import compute_spending, read_dossiers
 from everspot_cli.requests import user
 from everspot_cli.rows import latest_progress
@@ -132,6 +137,7 @@ class ComparisonRun:
 
     def __init__(self, session: Session, spec: ComparisonSpec, file: Path, overrides: Overrides) -> None:
         self._session, self._spec, self._file, self._overrides = session, spec, file, overrides
+        self._first: JobSubmission | None = None
 
     def begin(self) -> None:
         """Record the comparison, or check that it is the one that was begun. Seeds and arms may have been added.
@@ -155,6 +161,7 @@ class ComparisonRun:
             )
         if existing.spec != self._spec:
             studies.change_comparison(existing.model_copy(update={"spec": self._spec}))
+        self._warn_of_changes()
 
     def job_digest(self) -> str:
         """A digest of the job that all runs share, apart from format and seed and from where its files lie. Fields with
@@ -200,11 +207,67 @@ class ComparisonRun:
         )
 
     def submit(self, submission: JobSubmission) -> None:
-        """Submit a run's job, unless another command that goes on with the same comparison has done so."""
+        """Submit a run's job with the code, datasets and wheels of the comparison's first run, unless another command
+        that goes on with the same comparison has submitted it."""
         try:
-            note_submitted(self._session, send(self._session, submission))
+            note_submitted(self._session, self._send(submission))
         except JobExists:
             return
+
+    def _send(self, submission: JobSubmission) -> JobSubmission:
+        session, first = self._session, self._first_run()
+        if first is None:
+            return send(session, submission)
+        submission = inherit_team(copy_inputs(submission, first), session.manifest.team)
+        return create_job(session, submission, lambda: session.store.submit(submission, code_of=first.job_id))
+
+    def _first_run(self) -> JobSubmission | None:
+        """Return the run that was submitted first, in any format. Each format begins with the first seed."""
+        if self._first is None:
+            ids = [self._spec.job_id(precision, 0) for precision in Precision if precision is not Precision.AUTO]
+            runs = [dossier.submission for dossier in read_dossiers(self._session, ids).values()]
+            self._first = min(runs, key=lambda run: (run.submitted_at, run.job_id), default=None)
+        return self._first
+
+    def _warn_of_changes(self) -> None:
+        """Warn if the job's folder or the newest versions of its datasets are not those of the first run."""
+        first = self._first_run()
+        if first is None:
+            return
+        now = self.build(first.spec.precision, 0)
+        changes = []
+        if now.spec.code is not None and _digest_code(Path(now.spec.code)) != first.code_digest:
+            changes.append("the code")
+        pins = [pin(self._session, reference) for reference in now.spec.datasets]
+        changes += [
+            reference for reference, id in zip(now.spec.datasets, pins, strict=True) if id not in first.datasets
+        ]
+        if changes:
+            words = f"{' and '.join(changes)} changed since the comparison began: its runs get what {first.job_id} got"
+            warn(self._session, [f"{words}; to compare with the new state, give another --name"])
+
+    def refuse_mixed(self, dossiers: Mapping[str, Dossier]) -> None:
+        """Refuse to compare runs with different code, datasets or wheels, as earlier releases submitted them.
+
+        Raises:
+            CliError: naming each run, and what differs.
+        """
+        first = self._first_run() if dossiers else None
+        problems = []
+        for job, dossier in sorted(dossiers.items()):
+            names = [
+                words
+                for field, words in {"code_digest": "code", "datasets": "datasets", "wheels": "requirements"}.items()
+                if first is not None and getattr(dossier.submission, field) != getattr(first, field)
+            ]
+            if first is not None and names:
+                problems.append({"field": job, "problem": f"has other {' and '.join(names)} than {first.job_id}"})
+        if problems:
+            raise CliError(
+                f"the runs of {self._spec.name} cannot be compared: they differ in more than format and seed",
+                hint="begin again under another --name",
+                problems=problems,
+            )
 
     def turn(self, *, act: bool = True) -> ComparisonStanding:
         """Read the runs once. With `act`, submit the missing ones.
@@ -214,6 +277,7 @@ class ComparisonRun:
         """
         ids = {self._spec.job_id(arm, n): (arm, n) for arm in self._spec.arms for n in range(self._spec.seeds)}
         dossiers = read_dossiers(self._session, ids)
+        self.refuse_mixed(dossiers)
         if act:
             for job, (arm, number) in ids.items():
                 if job not in dossiers:
@@ -290,6 +354,11 @@ class ComparisonRun:
         declared = self.build(runs[0].precision, 0).spec.resources
         region = self._session.manifest.region
         return tuple(smaller_types(catalogue, region, current, declared, footprint, first, seconds))
+
+
+def _digest_code(folder: Path) -> str:
+    with tempfile.TemporaryDirectory(prefix="everspot-code-") as scratch:
+        return code.pack(folder, Path(scratch, "code.tar.gz"), ignored_in(folder))
 
 
 def refuse_unreported(spec: ComparisonSpec, standing: ComparisonStanding) -> None:

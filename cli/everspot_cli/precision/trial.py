@@ -94,6 +94,7 @@ class TypeTrialRun:
         if dossier is None:
             self._comparison.submit(self.build())
         else:
+            self._comparison.refuse_mixed({self._job_id: dossier})
             spending = compute_spending(self._session, {self._job_id: dossier})
         cost = spending.get(self._job_id, NOTHING) if dossier is not None else NOTHING
         run = self._comparison.read_run(self._winner.precision, 0, self._job_id, dossier, cost)

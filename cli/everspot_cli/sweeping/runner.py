@@ -33,6 +33,7 @@ from everspot_cli.commands.submit.command import note_submitted, send
 from everspot_cli.commands.submit.context import inherit_team
 from everspot_cli.dependencies import set_start
 from everspot_cli.errors import CliError
+from everspot_cli.job_inputs import copy_inputs
 from everspot_cli.job_results import compute_spending, read_dossiers
 from everspot_cli.requests import user
 from everspot_cli.rows import latest_progress
@@ -286,11 +287,9 @@ class SweepRun:
         if dossier is None:
             return send(self._session, submission)
         submission = inherit_team(submission, self._session.manifest.team)
-        names = ("after", "code_digest", "datasets", "wheels")
-        inputs = {name: getattr(dossier.submission, name) for name in names}
+        copy = copy_inputs(submission, dossier.submission)
         try:
-            update = {**inputs, "retry_of": source, "warm_start": True}
-            return self._session.store.retry(submission.model_copy(update=update), source)
+            return self._session.store.retry(copy.model_copy(update={"retry_of": source, "warm_start": True}), source)
         except NothingLeft:
             return send(self._session, submission)
 

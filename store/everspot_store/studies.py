@@ -5,6 +5,8 @@ The keys are `studies/{sweep}/sweep.json`, `studies/{sweep}/journal/{n:08d}.json
 the process has read all earlier entries. So any number of processes may run a sweep at the same time.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from everspot_core.experiments.precision_comparison import ComparisonRecord
@@ -17,6 +19,10 @@ from everspot_store.table import Table
 PREFIX = "studies"
 TRIES = 50
 """The most tries to append while other processes append first."""
+
+
+class JournalChanged(Exception):
+    """Another process has written to the journal since a decision was made by it."""
 
 
 class Studies:
@@ -80,20 +86,39 @@ class Journal:
         self._table = table
         self._logs: list[dict[str, Any]] = []
         self._pieces = 0
+        self._required: int | None = None
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
         """Return all operations from this number on."""
         self._catch_up()
         return self._logs[log_number_from:]
 
+    def count_entries(self) -> int:
+        """Read the entries of other processes, and return how many there are in all."""
+        self._catch_up()
+        return self._pieces
+
+    @contextmanager
+    def refuse_after(self, entries: int) -> Iterator[None]:
+        """Within this block refuse to append if there are more entries than these: what was decided by them may not
+        hold any more."""
+        self._required = entries
+        try:
+            yield
+        finally:
+            self._required = None
+
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append operations after all existing ones.
 
         Raises:
+            JournalChanged: within `refuse_after`, if others wrote first.
             StoreUnavailable: if others wrote first during every try.
         """
         for _ in range(TRIES):
             self._catch_up()
+            if self._required is not None and self._pieces != self._required:
+                raise JournalChanged(self._table.prefix)
             if self._table.create(_piece(self._pieces), JournalEntry(logs=logs)) is not None:
                 self._logs += logs
                 self._pieces += 1

@@ -1,5 +1,6 @@
 """`everspot sweep`: the study is in the store, trials are jobs, and the command can be interrupted at any moment."""
 
+import pkgutil
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def test_every_trial_is_a_job_and_each_turn_may_be_another_process(play: Playgro
 def test_a_command_that_dies_between_choosing_and_submitting_leaves_no_trial_behind(play: Playground) -> None:
     sweep = play.sweep()
     study = optuna.open_study(sweep._spec, play.world.store.studies.journal("rates"), create=True)
-    optuna.suggest_trial(study, sweep._spec)
+    study.add_trial(optuna.choose_trial(study, sweep._spec))
     assert play.waiting() == []
     play.sweep().turn()
     assert play.waiting() == ["rates-t0000", "rates-t0001"]
@@ -61,8 +62,8 @@ def test_a_command_that_goes_on_repeats_no_values_and_a_seed_gives_the_same_ones
         for _ in range(commands):
             study = optuna.open_study(spec, play.world.store.studies.journal(name), create=True)
             for _ in range(6 // commands):
-                trial = optuna.suggest_trial(study, spec)
-                optuna.complete(study, study.trials[trial.number], 0.5, [])
+                study.add_trial(optuna.choose_trial(study, spec))
+                optuna.complete(study, study.trials[-1], 0.5, [])
         return [trial.params["parameters.learning_rate"] for trial in study.trials]
 
     without_stop = values("rates", 1)
@@ -222,6 +223,27 @@ def test_two_writers_of_a_journal_lose_nothing_of_each_other(play: Playground) -
         assert journal.read_logs(0) == expected
     assert writer.read_logs(2) == expected[2:]
     assert isinstance(writer, Journal)
+
+
+@pytest.mark.parametrize("moment", ["everspot_cli.sweeping.study.choose_trial", "everspot_cli.sweeping.runner.send"])
+@pytest.mark.parametrize("caps", [{"trials": 2, "parallel": 2}, {"trials": 6, "parallel": 2}])
+def test_two_commands_of_a_sweep_together_keep_its_caps(
+    play: Playground, monkeypatch: pytest.MonkeyPatch, moment: str, caps: dict[str, int]
+) -> None:
+    """The second command has its turn while the first one chooses values, or packs the code of its first trial."""
+    first, second = play.sweep(**caps), play.sweep(**caps)
+    original, turns = pkgutil.resolve_name(moment), iter([second.turn])
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        result = original(*args, **options)
+        for turn in turns:
+            turn()
+        return result
+
+    monkeypatch.setattr(moment, interrupted)
+    first.turn()
+    assert play.waiting() == ["rates-t0000", "rates-t0001"]
+    assert len(play.sweep(**caps).turn(act=False).trials) == 2
 
 
 def test_a_line_is_printed_when_trials_change_state_and_not_when_a_cent_more_is_spent(

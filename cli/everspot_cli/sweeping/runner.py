@@ -6,6 +6,7 @@ be ended at any moment. Run again on any machine, it continues.
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +28,8 @@ from everspot_core.jobs.curves import read_metric
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import JobState, Request
-from everspot_store import JobExists, NothingLeft
+from everspot_store import JobExists, NothingLeft, StoreUnavailable
+from everspot_store.studies import TRIES, JournalChanged
 
 from everspot_cli.commands.submit.command import note_submitted, send
 from everspot_cli.commands.submit.context import inherit_team
@@ -180,20 +182,32 @@ class SweepRun:
 
     def _begin(self, most: int) -> None:
         """Begin as many trials as there is room for: of the first rung up to `most`, then of the next ones."""
-        trials = self._trials()
-        free = self._spec.parallel - sum(t.state.name == "RUNNING" for t in trials)
-        first = [t for t in trials if optuna.rung(t) == 0]
-        for _ in range(min(free, most - len(first))):
-            trial = optuna.suggest_trial(self._study, self._spec)
+        while (trial := self._claim_trial(most)) is not None:
             self._submit(trial)
-        if len(first) < most:
-            return
-        for trial in self._promotable(trials)[: max(0, free)]:
-            optuna.promote(self._study, trial)
-        present = {trial.number for trial in trials}
-        for trial in self._trials():
-            if optuna.rung(trial) and trial.number not in present:
-                self._submit(trial)
+
+    def _claim_trial(self, most: int) -> Any:
+        """Add one running trial to the study if there is room for it, and return it, or None. Of several commands that
+        count the same trials, the journal takes the trial of one, and the others count again.
+
+        Raises:
+            StoreUnavailable: if others wrote to the journal during every try.
+        """
+        for _ in range(TRIES):
+            entries = self._journal.count_entries()
+            trials = self._trials()
+            if sum(t.state.name == "RUNNING" for t in trials) >= self._spec.parallel:
+                return None
+            if sum(optuna.rung(t) == 0 for t in trials) < most:
+                trial = optuna.choose_trial(self._study, self._spec)
+            elif promotable := self._promotable(trials):
+                trial = optuna.promote(promotable[0])
+            else:
+                return None
+            with self._journal.refuse_after(entries), suppress(JournalChanged):
+                number = len(self._study.get_trials(deepcopy=False))
+                self._study.add_trial(trial)
+                return self._study.get_trials(deepcopy=False)[number]
+        raise StoreUnavailable(f"the trials of {self._spec.name} were changed by others {TRIES} times in a row")
 
     def _promotable(self, trials: list[Any]) -> list[Any]:
         """Return the trials that come to the next rung and are not there yet. Trials of a rung are compared when all of

@@ -52,13 +52,21 @@ def open_study(spec: SweepSpec, journal: Journal, *, create: bool) -> Any:
     return study
 
 
-def suggest_trial(study: Any, spec: SweepSpec) -> Any:
-    """Return a new trial with a value for every field: an `optuna.trial.Trial`."""
-    trial = study.ask()
-    study.sampler = _sampler(spec, trial.number)
+def choose_trial(study: Any, spec: SweepSpec) -> Any:
+    """Return a running trial with a value for every field, which is not in the study yet: an `optuna.FrozenTrial`.
+
+    The values are chosen on a copy in memory, so that a trial is one entry of the journal, with all its values.
+    """
+    optuna = _optuna()
+    direction, number = study.direction, len(study.get_trials(deepcopy=False))
+    copy = optuna.create_study(
+        study_name=spec.name, direction=direction, sampler=_sampler(spec, number), pruner=study.pruner
+    )
+    copy.add_trials(study.get_trials(deepcopy=False))
+    trial = copy.ask()
     for path, dimension in spec.fields.items():
         _suggest_value(trial, path, dimension)
-    return trial
+    return _running_trial(copy.trials[-1], {})
 
 
 def rung(trial: Any) -> int:
@@ -71,17 +79,18 @@ def root(trial: Any) -> int:
     return int(trial.user_attrs.get(ROOT, trial.number))
 
 
-def promote(study: Any, trial: Any) -> None:
-    """Add a running trial with the values of another one, in the rung above it."""
+def promote(trial: Any) -> Any:
+    """Return a running trial with the values of another one, in the rung above it. It is not in the study yet."""
+    return _running_trial(trial, {RUNG: rung(trial) + 1, ROOT: root(trial)})
+
+
+def _running_trial(trial: Any, attributes: dict[str, int]) -> Any:
     optuna = _optuna().trial
-    attributes = {RUNG: rung(trial) + 1, ROOT: root(trial)}
-    study.add_trial(
-        optuna.create_trial(
-            state=optuna.TrialState.RUNNING,
-            params=trial.params,
-            distributions=trial.distributions,
-            user_attrs=attributes,
-        )
+    return optuna.create_trial(
+        state=optuna.TrialState.RUNNING,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs=attributes,
     )
 
 

@@ -65,7 +65,7 @@ def read(session: Session) -> BudgetReading:
     budgets = store.budgets()
     since = min(Period.MONTH.begin(now), now - LATELY)
     dossiers = _dossiers(session, since)
-    book = PriceBook(store.prices(), session.catalogue)
+    book = PriceBook(store.prices(), session.billing_catalogue)
     daily_spending, lately, first = _spending(session, dossiers, book, since)
     going_on = _commitments(session, dossiers, book)
     span = min(LATELY, now - first) if first is not None else timedelta(0)
@@ -166,7 +166,7 @@ def _spending(
         if launch.launched_at >= now or (ended is not None and ended.ended_at < since):
             continue
         first = min(launch.launched_at, first or now)
-        kind = session.catalogue.types.get(launch.instance_type)
+        kind = session.billing_catalogue.types.get(launch.instance_type)
         gpus, rules, tenures = kind.gpus if kind else 0, session.cloud.billing, in_order(by_machine.get(name, ()))
         for into, begin in ((daily_spending, since), (lately, now - LATELY)):
             add(into, spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=begin, now=now))

@@ -42,12 +42,12 @@ def compute_spending(session: Session, dossiers: Mapping[str, Dossier]) -> dict[
     store = session.store
     launches = {name: doc.value for name, doc in store.launches.scan().items()}
     ends = {name: doc.value for name, doc in store.ends.scan().items()}
-    prices = PriceBook(store.prices(), session.catalogue)
+    prices = PriceBook(store.prices(), session.billing_catalogue)
     spending = {}
     for job, dossier in begun.items():
         used = spent(
             dossier.events, submitted_at=dossier.submission.submitted_at, now=session.now, launches=launches,
-            ends=ends, prices=prices, catalogue=session.catalogue, rules=session.cloud.billing,
+            ends=ends, prices=prices, catalogue=session.billing_catalogue, rules=session.cloud.billing,
         )  # fmt: skip
         spending[job] = Amount(used.dollars, used.gpu_hours) + spent_abroad(dossier.record)
     return spending

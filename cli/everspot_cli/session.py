@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from everspot_cli import credentials, userconfig
@@ -171,6 +171,15 @@ class Session:
         except BadPriceFile as error:
             raise CliError(str(error)) from None
 
+    @cached_property
+    def billing_catalogue(self) -> "Catalogue":
+        """Types and prices of what was spent: those of the cluster alone, as its scheduler has them. The folder and the
+        machine of the command do not matter, so everybody gets the same figures."""
+        from everspot_core.capacity.catalogue import builtin
+        from everspot_core.capacity.price_table import priced
+
+        return reduce(priced, self.price_tables, builtin()).with_types(self.manifest.instance_types)
+
     @property
     def price_tables(self) -> "list[PriceTable]":
         """The cluster's price tables, the oldest first."""
@@ -217,7 +226,7 @@ class Session:
         Raises:
             StoreError: if the store does not answer.
         """
-        for name in ("manifest", "catalogue", "price_table", "clock_skew"):
+        for name in ("manifest", "catalogue", "billing_catalogue", "price_table", "clock_skew"):
             self.__dict__.pop(name, None)
         document = self.store.read_manifest()
         if document is not None:

@@ -5,6 +5,8 @@ import re
 from datetime import timedelta
 
 import pytest
+from everspot_clouds.price_files import write_table
+from everspot_core.capacity.price_table import PriceTable, TypePrice
 from report_helpers import ROOT, T0, audit, market_log
 
 
@@ -35,3 +37,22 @@ def test_the_independent_bill_knows_the_free_first_hour_and_the_minimum(tmp_path
     ]  # fmt: skip
     log.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "la')
     assert audit(log, "2026-01-01T02:00:00Z") == pytest.approx((60 + 3599 + 3600) * 0.36 / 3600, abs=1e-6)
+
+
+def test_what_was_spent_does_not_depend_on_the_folder_of_the_command(past, tmp_path, monkeypatch):
+    """The price table of a project is of what comes; the ledger is priced by the cluster's own tables."""
+    commands = [("report",), ("chargeback", "--month", "2026-03"), ("audit", "--month", "2026-03"), ("budget",)]
+    monkeypatch.setenv("EVERSPOT_CLOCK", f"1e-12@{T0.timestamp() + 10800:.0f}")
+    past.submit("later", 9100)
+    past.assign("later", "i-base", 9110)  # its pool has no recorded price
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "Pulumi.yaml").write_text("name: x\nruntime: python\n")
+    before = [past.run("--json", *command).json for command in commands]
+    rows = [TypePrice(instance_type=name, on_demand_usd_per_hour=9.0) for name in ("m6i.large", "c6i.large")]
+    table = PriceTable(
+        cloud="aws", region="us-east-1", as_of=T0, on_demand_source="list", spot_source="spot", prices=rows
+    )
+    write_table(project / "prices", table)
+    monkeypatch.chdir(project)
+    assert [past.run("--json", *command).json for command in commands] == before

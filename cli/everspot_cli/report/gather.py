@@ -74,7 +74,7 @@ def gather(session: Session, as_of: datetime | None = None, *, settles: bool = F
         [doc.value for doc in ends.values()],
         prices,
         events,
-        session.catalogue,
+        session.billing_catalogue,
         as_of,
         _read_last_steps(store, events),
         rules=session.cloud.billing,
@@ -84,7 +84,7 @@ def gather(session: Session, as_of: datetime | None = None, *, settles: bool = F
         as_of=as_of,
         note=note,
         time_scale=session.clock.scale,
-        catalogue=session.catalogue,
+        catalogue=session.billing_catalogue,
         submissions=submissions,
         records={
             job: _record_at(records.get(job) or pending(job, s.submitted_at), events[job], earlier)

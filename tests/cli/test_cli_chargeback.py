@@ -180,7 +180,7 @@ def test_the_page_is_whole_offline_accessible_and_safe(past, tmp_path):
     assert headers and all(attributes.get("scope") in ("col", "row") for attributes in headers)
     regions = [attributes for tag, attributes in page.tags if attributes.get("class") == "scroll"]
     assert all(a["tabindex"] == "0" and a["role"] == "region" and a["aria-label"] for a in regions)
-    assert "prefers-color-scheme: dark" in text and "Charges of 2026-03" in text and "not over yet" in text
+    assert "prefers-color-scheme: dark" in text and "Charges of 2026-03" in text and "not final yet" in text
 
 
 def test_stages_of_a_pipeline_and_a_point_gained_are_shown(past, tmp_path):

@@ -144,8 +144,13 @@ def test_visits_are_rows_that_others_bill_and_copies_are_billed_here(world, tmp_
 
 def test_a_month_has_its_own_hours_only_and_says_whether_it_is_over(past, tmp_path, monkeypatch):
     monkeypatch.setenv("EVERSPOT_CLOCK", f"1e-12@{T0.timestamp() + 31 * 86400:.0f}")  # 1 April, noon
+    before = past.run("--json", "export", "focus", *MARCH).json
+    assert (before["complete"], before["pending_changes"]) == (False, ["the ledger may lack entries"])
+    for iid in ("i-brain", "i-base"):
+        past.end(iid, 30.75 * 86400)
     march = past.run("--json", "export", "focus", *MARCH).json
     april = past.run("--json", "export", "focus").json
+    assert (march["complete"], march["pending_changes"]) == (True, [])
     assert (march["complete"], april["complete"], april["month"]) == (True, False, "2026-04")
     assert {r["BillingPeriodStart"] for r in march["rows"]} == {"2026-03-01T00:00:00Z"}
     assert {r["BillingPeriodEnd"] for r in march["rows"]} == {"2026-04-01T00:00:00Z"}

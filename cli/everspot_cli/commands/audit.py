@@ -159,7 +159,7 @@ def _audit_job(session: Session, job_id: str, against: str | None, metric: str |
 
 
 def _print(session: Session, document: dict[str, Any]) -> None:
-    console, over = session.console, "" if document["complete"] else ", not over yet"
+    console, over = session.console, "" if document["complete"] else ", not final yet"
     head = [
         ("audit of", f"cluster {session.manifest.cluster}, {document['month']}{over}"),
         ("as of", f"{document['as_of']:%Y-%m-%d %H:%M:%S} UTC"),

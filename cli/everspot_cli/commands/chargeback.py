@@ -116,9 +116,7 @@ def _sheet(columns: tuple[str, ...], rows: list[list[str]], text_columns: int) -
 
 
 def _small_print(session: Session, document: dict[str, Any]) -> RenderableType:
-    lines = []
-    if not document["complete"]:
-        lines.append(f"{document['month']} is not over: this is up to {document['as_of']:%Y-%m-%d %H:%M} UTC.")
+    lines = [f"Not final: {reason}." for reason in document["pending_changes"]]
     extra_costs = [
         f"${document[name]:,.2f} {words}"
         for name, words in (("abroad_usd", "at other clusters"), ("egress_usd", "for copying there"))

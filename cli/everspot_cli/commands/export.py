@@ -105,7 +105,8 @@ def _build_summary(ledger: MonthLedger, count: int) -> dict[str, Any]:
         unknown.setdefault(row.resource, []).append(row)
     return {
         "month": ledger.month.name,
-        "complete": ledger.over,
+        "complete": not ledger.changes,
+        "pending_changes": ledger.changes,
         "as_of": ledger.material.as_of,
         "count": count,
         "known": Sums.sum_rows(here).is_exact,
@@ -133,9 +134,8 @@ def _summary(summary: dict[str, Any]) -> str:
 
 
 def _warnings(summary: dict[str, Any]) -> list[str]:
-    warnings = []
-    if not summary["complete"]:
-        warnings.append(f"note: {summary['month']} is not over: this is up to {summary['as_of']:%Y-%m-%d %H:%M} UTC")
+    warnings: list[str] = []
+    warnings += [f"note: not final: {reason}" for reason in summary["pending_changes"]]
     if summary["unpriced"]:
         names = ", ".join(f"{resource['resource']} ({resource['hours']:g} h)" for resource in summary["unpriced"])
         warnings.append(f"warning: no price is known of {names}: they have no row, and the sum is a lower bound")

@@ -187,7 +187,7 @@ def _uncompared_facts(document: dict[str, Any]) -> list[tuple[str, str | None]]:
         ("table", ", ".join(document["tables"])),
         ("bill until", f"{until:%Y-%m-%d %H:%M} UTC" if until else None),
         ("both sides as of", f"{cut:%Y-%m-%d %H:%M:%S} UTC, as the bill says" if cut else None),
-        ("month", None if document["complete"] else f"{document['month']} is not over"),
+        *(("not final", reason) for reason in document["pending_changes"]),
         ("free spot", f"{counted(free, document['step'])} of instances that the cloud took so soon" if free else None),
         ("corrections in it", some(document["corrections"])),
         ("commitments in it", some(document["committed"])),

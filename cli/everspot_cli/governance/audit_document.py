@@ -64,7 +64,8 @@ def audit_document(
     chosen = best(measures)
     return {
         "month": ledger.month.name,
-        "complete": ledger.over,
+        "complete": not ledger.changes,
+        "pending_changes": ledger.changes,
         "as_of": material.as_of,
         "time_scale": material.time_scale,
         **_facts(facts),

@@ -108,7 +108,7 @@ def why_not(measure: dict[str, Any]) -> str:
 
 def audit_page(document: dict[str, Any], cluster: str) -> str:
     """Return the page. `document`: of `audit_document`."""
-    moment = f"{document['as_of']:%Y-%m-%d %H:%M:%S} UTC" + ("" if document["complete"] else " · not over yet")
+    moment = f"{document['as_of']:%Y-%m-%d %H:%M:%S} UTC" + ("" if document["complete"] else " · not final yet")
     scale = document["time_scale"]
     market = f" · market time, {scale:g} times as fast as real time" if scale != 1 else ""
     title = f"Audit of {document['month']}"

@@ -54,7 +54,8 @@ def charge_document(ledger: MonthLedger, keys: Sequence[str], metric: str | None
     uses = {job: use for job, use in measured.items() if use is not None}
     return {
         "month": ledger.month.name,
-        "complete": ledger.over,
+        "complete": not ledger.changes,
+        "pending_changes": ledger.changes,
         "as_of": material.as_of,
         "total_usd": usd(whole.cost),
         "cost_usd": usd(here.cost),

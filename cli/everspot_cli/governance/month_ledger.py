@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from everspot_core.governance.month import Month
+from everspot_core.governance.pending_changes import pending_changes
 from everspot_core.governance.usage import UsageRow, usage_rows
 
 from everspot_cli.errors import CliError, Exit
@@ -13,11 +14,16 @@ from everspot_cli.session import Session, run_in_parallel
 
 @dataclass(frozen=True)
 class MonthLedger:
-    """The rows of one month, and the material of the report from which they were made. `over`: whether the month has
-    ended, so that nothing more is added to it."""
+    """The rows of one month, and the material of the report from which they were made.
+
+    Attributes:
+        over: whether the month has ended.
+        changes: why its figures may still change; empty if they are final.
+    """
 
     month: Month
     over: bool
+    changes: list[str]
     material: Material
     rows: list[UsageRow]
 
@@ -43,7 +49,14 @@ def read_month(session: Session, month: Month, as_of: datetime | None = None) ->
     """Read the cluster and cut out one month. With `as_of` it is the ledger of that moment."""
     material = gather(session, as_of)
     rows = usage_rows(material.bill, reported_at(session), material.records, since=month.begin, until=month.end)
-    return MonthLedger(month, month.over(material.as_of), material, rows)
+    changes = pending_changes(
+        material.bill,
+        material.records,
+        month,
+        session.cloud.billing,
+        may_lack_entries=material.note is not None,
+    )
+    return MonthLedger(month, month.over(material.as_of), changes, material, rows)
 
 
 def reported_at(session: Session) -> dict[str, datetime]:

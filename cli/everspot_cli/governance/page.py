@@ -17,7 +17,7 @@ from everspot_cli.tables import least, money
 
 def charge_page(document: dict[str, Any], cluster: str) -> str:
     """Return the page. `document`: of `charge_document`."""
-    over = "" if document["complete"] else " · not over yet"
+    over = "" if document["complete"] else " · not final yet"
     title = f"Charges of {document['month']}"
     pipelines = document["pipelines"]
     return build_page(

@@ -22,7 +22,8 @@ def reconcile_document(
     percent = float(100 * result.gap / larger) if larger else 0.0
     return {
         "month": ledger.month.name,
-        "complete": ledger.over,
+        "complete": not ledger.changes,
+        "pending_changes": ledger.changes,
         "as_of": ledger.material.as_of,
         "tables": list(dict.fromkeys(tables)),
         "step": result.step.value,

@@ -44,7 +44,7 @@ class Month:
         return f"{self.begin:%Y-%m}"
 
     def over(self, now: datetime) -> bool:
-        """Return whether it has ended, so that nothing more is added to it."""
+        """Return whether it has ended. Its figures may change for some time after that (`pending_changes`)."""
         return now >= self.end
 
     def contains(self, moment: datetime) -> bool:

@@ -113,6 +113,22 @@ def test_no_advice_is_above_the_floor_or_at_a_loss(days, discount, unit):
     assert bill == pytest.approx(sum(observed.dollars) - advice.saved_usd)
 
 
+def list_price(launch: LaunchRecord) -> float | None:
+    return {"c6i.large": 0.1, "m6i.large": 0.2}.get(launch.instance_type)
+
+
+@pytest.mark.parametrize("usd", [("0.15", "0.1"), ("0.05", "0.1"), ("0.1", "0.1")])
+def test_a_change_of_the_list_price_changes_no_number_of_instances(usd):
+    """Three instances in all hours; the price changes after the half of them. Today's is $0.10."""
+    rows = [row(hour, Market.ON_DEMAND, usd[hour >= LEAST_HOURS // 2]) for hour in range(LEAST_HOURS) for _ in range(3)]
+    (plan,) = [plan for plan in commitment_plans("aws") if plan.key == "reserved-1y"]
+    (observed,) = hourly_use(rows, [plan], list_price, Span(T0, T0 + LEAST_HOURS * HOUR))
+    advice = advised(observed, 0.4)
+    assert advice is not None and advice.units == 3
+    assert (advice.covers_usd, advice.saved_usd) == (pytest.approx(0.3), pytest.approx(0.3 * 0.4 * LEAST_HOURS))
+    assert hourly_use(rows, [plan], lambda _: None, Span(T0, T0 + LEAST_HOURS * HOUR)) == []
+
+
 def row(hour: int, market: Market, usd: str, kind="c6i.large", **more) -> UsageRow:
     launch = LaunchRecord(instance_id="i-1", instance_type=kind, zone="us-east-1a", market=market, launched_at=T0)
     values = {"kind": UsageKind.WORK, "seconds": Fraction(3600), "cost": Fraction(usd), **more}
@@ -125,7 +141,7 @@ def test_hours_hold_on_demand_use_alone_by_what_a_plan_covers():
         row(1, Market.SPOT, "0.05"), row(1, Market.ON_DEMAND, "9", is_exact=False), row(9, Market.ON_DEMAND, "9"),
     ]  # fmt: skip
     plans = commitment_plans("aws")[:3]
-    uses = {(u.plan.key, u.scope): u for u in hourly_use(rows, plans, Span(T0, T0 + 3 * HOUR))}
+    uses = {(u.plan.key, u.scope): u for u in hourly_use(rows, plans, list_price, Span(T0, T0 + 3 * HOUR))}
     assert {key: u.dollars for key, u in uses.items()} == {
         ("compute-1y", "all of EC2"): pytest.approx((0.3, 0.0, 0.1)),
         ("instance-1y", "c6i in us-east-1"): (0.1, 0.0, 0.1),

@@ -24,7 +24,7 @@ from everspot_core.governance.measures import (
 )
 from everspot_core.jobs.records import Role
 
-from everspot_cli.governance.commitment_advice import parse_discounts
+from everspot_cli.governance.commitment_advice import list_prices, parse_discounts
 from everspot_cli.governance.month_ledger import MonthLedger
 from everspot_cli.report.model import usd
 
@@ -100,7 +100,7 @@ def _commitment(ledger: MonthLedger, cloud: str, discount_options: Sequence[str]
         return commit_to_use([])
     span = Span.from_launch(min(launched), until, until - ledger.month.begin)
     advised_uses = []
-    for use in hourly_use(ledger.rows, plans, span):
+    for use in hourly_use(ledger.rows, plans, list_prices(ledger.material.catalogue), span):
         discount = discounts.get(use.plan.key, use.plan.discount)
         advice = advised(use, discount) if discount is not None else None
         if advice is not None:

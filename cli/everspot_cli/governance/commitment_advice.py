@@ -5,12 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 from everspot_clouds.registry import commitment_plans
+from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.costs.ledger import LaunchRecord
 from everspot_core.governance.commitments import (
     LEAST_HOURS,
     Advice,
     CommitmentPlan,
     HourlyUse,
+    ListPrice,
     Span,
     advised,
     hourly_use,
@@ -57,6 +59,16 @@ def parse_discounts(options: Sequence[str], plans: Sequence[CommitmentPlan]) -> 
     return discounts
 
 
+def list_prices(catalogue: Catalogue) -> ListPrice:
+    """Return the function that gives a launch's list price of today."""
+
+    def find_price(launch: LaunchRecord) -> float | None:
+        price = catalogue.on_demand(launch.instance_type, region(launch))
+        return price.usd_per_hour if price is not None else None
+
+    return find_price
+
+
 def build_advice(material: Material, cloud: str, months: int, discount_options: Sequence[str]) -> dict[str, Any]:
     """Return the answer of the command.
 
@@ -68,13 +80,9 @@ def build_advice(material: Material, cloud: str, months: int, discount_options: 
     launched = [i.launch.launched_at for i in material.bill.instances]
     span = Span.from_launch(min(launched, default=material.as_of), material.as_of, months * MONTH)
     rows = usage_rows(material.bill, since=span.begin, until=span.end)
-
-    def list_price(launch: LaunchRecord) -> float | None:
-        price = material.catalogue.on_demand(launch.instance_type, region(launch))
-        return price.usd_per_hour if price is not None else None
-
-    whole = whole_use(rows, list_price, span)
-    plan_rows = [_row(use, discounts) for use in hourly_use(rows, plans, span)]
+    listed = list_prices(material.catalogue)
+    whole = whole_use(rows, listed, span)
+    plan_rows = [_row(use, discounts) for use in hourly_use(rows, plans, listed, span)]
     return {
         "begin": span.begin,
         "end": span.end,

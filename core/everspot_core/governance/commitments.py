@@ -62,7 +62,8 @@ class Sureness(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourlyUse:
-    """List dollars in each full hour of a span, oldest first. `unit_usd`: of an instance, for plans of `whole` ones."""
+    """List dollars in each full hour of a span, oldest first. Plans of `whole` instances have today's list price in all
+    hours, `unit_usd` for each instance: at the prices of each hour the same instances would be fewer or more."""
 
     plan: CommitmentPlan
     scope: str
@@ -198,28 +199,40 @@ class Span:
         return (hour - self.begin) // _HOUR if self.begin <= hour < self.end else None
 
 
-def hourly_use(rows: Iterable[UsageRow], plans: Sequence[CommitmentPlan], span: Span) -> list[HourlyUse]:
+ListPrice = Callable[[LaunchRecord], float | None]
+"""Returns today's list price of an hour of a launch's type; None if it is unknown."""
+
+
+def hourly_use(
+    rows: Iterable[UsageRow], plans: Sequence[CommitmentPlan], listed: ListPrice, span: Span
+) -> list[HourlyUse]:
     """Return the on-demand use that each plan would cover, by plan and scope.
 
     Rows without a known price are left out. Spot is left out as well, because no plan applies to it.
     """
     dollars: dict[tuple[int, str], list[float]] = defaultdict(lambda: [0.0] * span.hours)
-    seconds: dict[tuple[int, str], float] = defaultdict(float)
+    units: dict[tuple[int, str], float] = {}
     for row in rows:
         place = span.place(row.hour)
         if place is None or row.launch is None or row.launch.market is not Market.ON_DEMAND or not row.is_exact:
             continue
         for number, plan in enumerate(plans):
             scope = plan.scope(row.launch.instance_type, region(row.launch))
-            if scope is not None:
-                dollars[number, scope][place] += float(row.cost)
-                seconds[number, scope] += float(row.seconds)
+            if scope is None:
+                continue
+            usd = float(row.cost)
+            if plan.whole:
+                unit = listed(row.launch)
+                if unit is None:
+                    continue
+                units[number, scope], usd = unit, unit * float(row.seconds) / 3600
+            dollars[number, scope][place] += usd
     return [
         HourlyUse(
             plan=plans[number],
             scope=scope,
             dollars=tuple(usd_by_hour),
-            unit_usd=sum(usd_by_hour) / (seconds[number, scope] / 3600) if plans[number].whole else None,
+            unit_usd=units.get((number, scope)),
         )
         for (number, scope), usd_by_hour in sorted(dollars.items())
         if sum(usd_by_hour) > 0
@@ -241,9 +254,8 @@ class WholeUse:
     spot_discount: float | None
 
 
-def whole_use(rows: Iterable[UsageRow], listed: Callable[[LaunchRecord], float | None], span: Span) -> WholeUse | None:
-    """Return all use of instances at list price. `listed`: USD an hour of a launch's type on-demand. None without
-    any."""
+def whole_use(rows: Iterable[UsageRow], listed: ListPrice, span: Span) -> WholeUse | None:
+    """Return all use of instances at list price. None without any."""
     hours, at_list, paid = [0.0] * span.hours, dict.fromkeys(Market, 0.0), 0.0
     for row in rows:
         place = span.place(row.hour)

@@ -107,6 +107,16 @@ def test_a_launch_that_needs_a_person_is_not_waited_for(world: Any, kind: Launch
     assert is_cancelled(world)
 
 
+def test_a_launch_that_names_a_resource_too_new_for_the_cloud_is_waited_for(world: Any) -> None:
+    world.offer("c6i.large")
+    error = LaunchError(market=Market.SPOT, kind=LaunchTrouble.REQUEST, code="NotThereYet", unresolved=True)
+    began = time.monotonic()
+    with launching(world, lambda world, _job_id: LaunchOutcome(errors=(error,), settled_at=world.clock.now())):
+        answer = probe(world, "--timeout", "5s")
+    assert time.monotonic() - began >= 5, "the whole timeout"
+    assert (answer.code, rows(answer)["spot: launch"][0]) == (1, "fail")
+
+
 def test_an_instance_that_never_reports_is_named_with_what_its_agent_needs(world: Any) -> None:
     world.offer("c6i.large")
 

@@ -201,6 +201,31 @@ def test_a_refusal_of_the_whole_request_speaks_of_every_pool(ec2, code, status, 
     assert (error.instance_type, error.zone, error.kind, error.code) == ("", "", kind, code)
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "unresolved"),
+    [
+        ("InvalidLaunchTemplateId.VersionNotFound", "", True),
+        ("InvalidLaunchTemplateName.NotFoundException", "", True),
+        ("InvalidAMIID.NotFound", "", True),
+        ("InvalidSubnetID.NotFound", "", True),
+        ("InvalidKeyPair.NotFound", "", True),
+        ("InvalidParameterValue", "Value (a) for parameter iamInstanceProfile.name is invalid. "
+         "Invalid IAM Instance Profile name", True),
+        ("InvalidParameterValue", "IAM Instance Profile \"arn\" has no associated IAM Roles", True),
+        ("InvalidParameterValue", "Value (x) for parameter groupId is invalid.", False),
+        ("InvalidAMIID.Malformed", "", False),
+        ("MissingParameter", "", False),
+    ],
+)  # fmt: skip
+def test_a_resource_that_ec2_does_not_know_may_be_a_new_one(ec2, code, message, unresolved) -> None:
+    client, stub = ec2
+    stub.add_client_error("create_fleet", code, message, http_status_code=400)
+    (whole,) = capacity.launch(client, "c", intent()).errors
+    (of_one,) = capacity.read({"Errors": [refused(code, message)]}, intent()).errors
+    assert (whole.kind, of_one.kind) == (LaunchTrouble.REQUEST, LaunchTrouble.REQUEST)
+    assert (whole.unresolved, of_one.unresolved) == (unresolved, unresolved)
+
+
 @pytest.mark.parametrize("brought", [(), ("i-1", "i-2")])
 def test_a_token_that_was_used_for_another_request_has_brought_what_is_described_under_it(ec2, brought) -> None:
     client, stub = ec2

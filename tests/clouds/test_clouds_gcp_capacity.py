@@ -170,6 +170,16 @@ def test_an_error_is_about_the_pools_that_it_names(failure, expected):
     assert [(e.instance_type, e.zone, e.kind) for e in errors] == expected
 
 
+@pytest.mark.parametrize(
+    ("code", "unresolved"),
+    [("EXTERNAL_RESOURCE_NOT_FOUND", True), ("RESOURCE_NOT_FOUND", True), ("INVALID_FIELD_VALUE", False)],
+)
+def test_a_service_account_that_google_does_not_know_may_be_a_new_one(code, unresolved):
+    message = "The resource 'agent@p.iam.gserviceaccount.com' of type 'serviceAccount' was not found."
+    (error,) = capacity._errors(OperationError(code, message), intent(*BOTH))
+    assert (error.kind, error.unresolved) == (LaunchTrouble.REQUEST, unresolved)
+
+
 def test_pools_that_were_not_asked_for_are_not_blamed():
     launch_intent = intent("g2-standard-8/a", "a2-highgpu-1g/b", whole=True)
     errors = capacity._errors(OperationError("VM_MIN_COUNT_NOT_REACHED"), launch_intent)

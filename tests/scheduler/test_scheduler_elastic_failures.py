@@ -116,6 +116,35 @@ def test_a_corrected_template_is_tried_at_once(failing: Failing) -> None:
     assert len(failing.here.launched()) == 2
 
 
+@pytest.mark.parametrize("published", [True, False])
+def test_a_template_version_that_ec2_does_not_know_yet_is_asked_for_again_for_a_while(
+    failing: Failing, published: bool
+) -> None:
+    """EC2 may not know a version for a while after it was created. One that does not exist is given up."""
+    ec2, template = failing.account.ec2, failing.account.template
+    (described,) = ec2.describe_launch_templates(LaunchTemplateIds=[template])["LaunchTemplates"]
+    failing.offer(template_version=str(described["LatestVersionNumber"] + 1))
+    failing.here.submit("j")
+    assert failing.pass_time(timedelta(seconds=90)) == 0
+    assert "InvalidLaunchTemplateId.VersionNotFound" in words(failing.here, "j")
+    if published:
+        data = {"ImageId": "ami-12c6146b", "InstanceType": "m6i.large"}
+        ec2.create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData=data)
+        failing.here.boots = True
+        for _ in range(40):
+            failing.here.run(1)
+            failing.here.clock.advance(timedelta(seconds=30) if failing.here.state("j") == "PENDING" else timedelta())
+        assert failing.here.state("j") == "SUCCEEDED"
+        return
+    failing.pass_time(timedelta(hours=1))
+    asked = len(failing.here.intents())
+    assert 3 <= asked <= 6, "after 1, 2, 4 and 8 minutes"
+    failing.here.schedulers = [failing.here.scheduler("s2")]
+    failing.pass_time(timedelta(hours=1))
+    assert len(failing.here.intents()) == asked, "the next scheduler knows as much"
+    assert "until the stack is corrected" in words(failing.here, "j")
+
+
 def test_a_full_subnet_is_like_a_dry_pool(failing: Failing) -> None:
     ec2 = failing.account.ec2
     vpc = ec2.create_vpc(CidrBlock="10.60.0.0/16")["Vpc"]["VpcId"]

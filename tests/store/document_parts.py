@@ -315,7 +315,9 @@ def an_intent(pool: dict[str, Any]) -> LaunchIntent:
     launched = every_field(
         LaunchedInstance, instance_id="i-1", job_id="resnet-1", node="i-9", node_share=0.5, **pool
     )  # fmt: skip
-    error = every_field(LaunchError, kind=LaunchTrouble.CAPACITY, code="InsufficientCapacity", message="m", **pool)
+    error = every_field(
+        LaunchError, kind=LaunchTrouble.CAPACITY, code="InsufficientCapacity", message="m", unresolved=True, **pool
+    )
     return every_field(
         LaunchIntent, seq=7, token=SHA[:32], jobs=("resnet-1", "resnet-2"),
         pools=(every_field(LaunchPool, place="subnet-1", max_price=1.5, **pool),), ordered=True, whole=False,

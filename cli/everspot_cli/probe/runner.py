@@ -94,7 +94,7 @@ def _hopeful(session: Session, submissions: Collection[JobSubmission]) -> bool:
 
 
 def _needs_person(session: Session, job_id: str) -> bool:
-    return any(error.kind in NEEDS_PERSON for error in _refusals(session, job_id))
+    return any(error.kind in NEEDS_PERSON and not error.unresolved for error in _refusals(session, job_id))
 
 
 def _outcomes(session: Session, job_id: str) -> list[LaunchOutcome]:

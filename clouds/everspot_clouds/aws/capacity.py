@@ -179,14 +179,15 @@ def _zone(override: dict[str, Any], intent: LaunchIntent) -> str:
 
 def _error(raw: dict[str, Any], intent: LaunchIntent) -> LaunchError:
     override = (raw.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
-    code = raw.get("ErrorCode") or ""
+    code, message = raw.get("ErrorCode") or "", raw.get("ErrorMessage") or ""
     return LaunchError(
         instance_type=override.get("InstanceType") or "",
         zone=_zone(override, intent),
         market=intent.market,
         kind=errors.launch_trouble(code),
         code=code,
-        message=raw.get("ErrorMessage") or "",
+        message=message,
+        unresolved=errors.is_unresolved(code, message),
     )
 
 
@@ -196,4 +197,10 @@ def _refused(error: Exception, kind: Trouble, intent: LaunchIntent) -> LaunchErr
     message = error.response.get("Error", {}).get("Message", "") if isinstance(error, ClientError) else str(error)
     # The earlier request of this token launched nothing, so a new token is safe.
     launch_kind = LaunchTrouble.TRANSIENT if code == _MISMATCH else LaunchTrouble(kind.value)
-    return LaunchError(market=intent.market, kind=launch_kind, code=code or type(error).__name__, message=message)
+    return LaunchError(
+        market=intent.market,
+        kind=launch_kind,
+        code=code or type(error).__name__,
+        message=message,
+        unresolved=errors.is_unresolved(code, message),
+    )

@@ -102,6 +102,12 @@ CREDENTIALS = frozenset(
         "AWS.SimpleQueueService.NonExistentQueue.AccessDenied",
     }
 )
+_UNRESOLVED = ("notfound", "notfoundexception")
+"""Ends of the codes for a resource that EC2 does not know: a template or its version, an image, a subnet, a key."""
+_UNRESOLVED_PROFILE = ("invalid iam instance profile", "has no associated iam roles")
+"""In the message of an InvalidParameterValue about a new instance profile, or one whose role is new. EC2 knows a
+profile about ten seconds after IAM has created it (the Terraform provider retries both messages,
+`internal/service/ec2/ec2_instance.go`)."""
 TRANSIENT = frozenset(
     {"InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable", "Unavailable", "RequestTimeout"}
 )
@@ -180,6 +186,14 @@ def launch_trouble(code: str) -> LaunchTrouble:
         return LaunchTrouble(listed.value)
     wrong = _CODES.among(code, REQUEST) or _CODES.plain(code).startswith(("invalid", "missing", "malformed"))
     return LaunchTrouble.REQUEST if wrong else LaunchTrouble.TRANSIENT
+
+
+def is_unresolved(code: str, message: str) -> bool:
+    """Return whether a request names a resource that EC2 does not know. It may only not know it yet (EC2 Developer
+    Guide, "Eventual consistency in the Amazon EC2 API")."""
+    if _CODES.plain(code) == "invalidparametervalue":
+        return any(words in message.lower() for words in _UNRESOLVED_PROFILE)
+    return _CODES.plain(code).endswith(_UNRESOLVED)
 
 
 def to_cloud_error(error: Exception) -> CloudError:

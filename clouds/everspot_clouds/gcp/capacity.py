@@ -273,6 +273,7 @@ def _errors(failure: OperationError, intent: LaunchIntent) -> list[LaunchError]:
             kind=errors.launch_trouble(failure.code, failure.message),
             code=f"{failure.code} ({quota})" if quota else failure.code,
             message=failure.message,
+            unresolved=errors.is_unresolved(failure.code),
         )
         for name in (("",) if every_type else affected or types)
         for zone in (("",) if every_zone else where)
@@ -283,4 +284,10 @@ def _refused(error: ApiError, kind: Trouble, intent: LaunchIntent) -> LaunchErro
     """Return a refusal of the whole request, which concerns every pool."""
     metric = errors.read_failures([{"code": error.code, "message": error.refusal.message}])[0].metric
     code = f"{error.code} ({metric})" if metric else error.code
-    return LaunchError(market=intent.market, kind=LaunchTrouble(kind.value), code=code, message=error.refusal.message)
+    return LaunchError(
+        market=intent.market,
+        kind=LaunchTrouble(kind.value),
+        code=code,
+        message=error.refusal.message,
+        unresolved=errors.is_unresolved(error.code),
+    )

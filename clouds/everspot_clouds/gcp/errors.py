@@ -60,6 +60,7 @@ QUOTA = frozenset(
 CREDENTIALS = frozenset(
     {
         "PERMISSIONS_ERROR",
+        "SERVICE_ACCOUNT_ACCESS_DENIED",  # of an operation, with status 400; also of an account or a grant that is new
         "PERMISSION_DENIED",
         "UNAUTHENTICATED",
         "forbidden",
@@ -290,6 +291,12 @@ def launch_trouble(code: str, message: str = "") -> LaunchTrouble:
         return LaunchTrouble.CAPACITY
     wrong = plain.startswith(("invalid", "unsupported", "missing")) or plain.endswith("notfound")
     return LaunchTrouble.REQUEST if wrong else LaunchTrouble.TRANSIENT
+
+
+def is_unresolved(code: str) -> bool:
+    """Return whether a request names a resource that Google does not know. It may only not know it yet: a new service
+    account is known after seconds to minutes (IAM documentation, "Create service accounts")."""
+    return _CODES.plain(code).endswith("notfound")
 
 
 def fix(error: Exception) -> str:

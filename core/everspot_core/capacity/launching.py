@@ -76,6 +76,11 @@ class LaunchError(Stored):
     kind: LaunchTrouble
     code: str = Field(description="As the cloud has it.")
     message: str = ""
+    unresolved: bool = Field(
+        default=False,
+        description="The request names a resource that the cloud does not know: one that was just created may not be "
+        "known everywhere yet.",
+    )
 
 
 class LaunchOutcome(Stored):

@@ -210,7 +210,7 @@ class ElasticManager:
         if wrong is not None:
             return f"every launch is refused until the stack is corrected: {wrong.code} {wrong.message}".strip()
         last = self.refusals.by_job.get(job_id)
-        if last is None or not (last.kind.for_good or self._store.clock.now() - last.at < IN_A_ROW):
+        if last is None or not (last.for_good or self._store.clock.now() - last.at < IN_A_ROW):
             return ""
         return f"its last launch was refused ({last.kind.value}): {last.code} {last.message}".strip()
 

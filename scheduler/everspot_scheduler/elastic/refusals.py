@@ -4,7 +4,9 @@
   treated alike.
 - *Quota*: every pool that counts towards the quota is left out, with exponential backoff, or until an instance that
   counts towards it has ended. The next request then shows whether the quota was raised.
-- *Request*: the pool is left out with this version of the template. A person has to correct something.
+- *Request*: the pool is left out with this version of the template. A person has to correct something. If the request
+  names a resource that the cloud does not know, the pool is first left out with exponential backoff, because clouds
+  take a while to know a new resource everywhere.
 
 A launch whose instance the cloud ended within minutes, before it reported, is a refusal too. Otherwise the pool would
 be requested again and again, and each time return an instance that costs money.
@@ -28,17 +30,22 @@ IN_A_ROW = timedelta(hours=1)
 """Market time within which refusals count as consecutive."""
 QUOTA_REST, QUOTA_REST_MOST = timedelta(minutes=5), timedelta(hours=1)
 """The same for a quota. A successful launch of an instance that counts towards the quota resets it."""
+UNRESOLVED_FOR = timedelta(minutes=10)
+"""Market time after the first refusal of a version for an unknown resource, after which the next such refusal is for
+good. AWS advises to ask for some minutes (EC2 Developer Guide, "Eventual consistency in the Amazon EC2 API"), and
+Google's changes of access take 2 minutes and at times 7 or more (IAM documentation, "Access change propagation")."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRefusal:
-    """One refusal of a pool."""
+    """One refusal of a pool. `for_good`: the version of the template is not asked for again."""
 
     at: datetime
     kind: LaunchTrouble
     code: str
     message: str
     version: str
+    for_good: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class Refusals:
         job whose last launch provided no instance.
         """
         by_pool: dict[PoolKey, list[PoolRefusal]] = defaultdict(list)
+        unresolved_since: dict[tuple[str, str], datetime] = {}
         self._by_quota, self._succeeded, self.by_job = {}, {}, {}
         for intent in intents:
             outcome = intent.outcome
@@ -85,7 +93,10 @@ class Refusals:
             ends = [failures[i.instance_id] for i in outcome.instances if i.instance_id in failures]
             errors += [(end.at, end.error) for end in ends]
             for at, error in errors:
-                refusal = PoolRefusal(at, error.kind, error.code, error.message, version)
+                for_good = error.kind.for_good
+                if error.unresolved:
+                    for_good &= at - unresolved_since.setdefault((version, error.code), at) >= UNRESOLVED_FOR
+                refusal = PoolRefusal(at, error.kind, error.code, error.message, version, for_good)
                 for pool in _pools(intent, error.instance_type, error.zone):
                     by_pool[pool].append(refusal)
                     if error.kind is LaunchTrouble.QUOTA:
@@ -109,11 +120,11 @@ class Refusals:
         if quota_refusal is not None:
             return quota_refusal
         refusals = self._by_pool.get(pool, [])
-        permanent = next((r for r in refusals if r.kind.for_good and r.version == version), None)
+        permanent = next((r for r in refusals if r.for_good and r.version == version), None)
         if permanent is not None:
             return permanent
         since = self._succeeded.get(pool)
-        transient = [r for r in refusals if not r.kind.for_good and r.kind is not LaunchTrouble.QUOTA]
+        transient = [r for r in refusals if not r.for_good and r.kind is not LaunchTrouble.QUOTA]
         consecutive = [r for r in transient if (since is None or r.at >= since) and now - r.at < IN_A_ROW]
         if not consecutive or now - consecutive[-1].at >= _backoff(REST, len(consecutive), REST_MOST):
             return None
@@ -124,7 +135,7 @@ class Refusals:
         because its image is gone; otherwise None."""
         newest: list[PoolRefusal] = []
         for pool in pools:
-            permanent = [r for r in self._by_pool.get(pool, []) if r.kind.for_good and r.version == version]
+            permanent = [r for r in self._by_pool.get(pool, []) if r.for_good and r.version == version]
             if not permanent:
                 return None
             newest.append(permanent[-1])

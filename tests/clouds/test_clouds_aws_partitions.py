@@ -1,13 +1,16 @@
 """The partition of AWS in which a region lies: the ARNs of its resources begin with it."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
 from botocore.session import get_session
+from everspot.aws.arns import repository_arn
 from everspot_clouds.aws.egress import no_proxy
+from everspot_clouds.aws.image_login import HOST
 from everspot_clouds.aws.preflight import simulated_resource
 from everspot_clouds.aws.prices import spot_prices
-from everspot_clouds.aws.rules import dns_suffix, partition
+from everspot_clouds.aws.rules import JOBS, PARTITIONS, SERVICE_DOMAINS, dns_suffix, partition
 from everspot_clouds.aws.tags import ZONE
 from everspot_clouds.naming import cloud_of_region
 from everspot_core.capacity.catalogue import builtin, zone_region
@@ -58,7 +61,24 @@ def test_the_spot_price_history_of_china_is_in_yuan_and_no_price() -> None:
     assert zones == ["us-east-1a"]
 
 
-PARTITIONS = ("aws", "aws-cn", "aws-us-gov", "aws-eusc")
+@pytest.mark.parametrize(("region", "partition"), REGIONS)
+def test_jobs_may_have_images_of_the_registries_of_every_partition(region: str, partition: str) -> None:
+    host = f"123456789012.dkr.ecr.{region}.{dns_suffix(partition)}"
+    known = HOST.fullmatch(host)
+    assert known is not None and known["region"] == region
+    assert repository_arn(f"{host}/team/train") == f"arn:{partition}:ecr:{region}:123456789012:repository/team/train"
+    (image,) = JOBS.images.values()
+    assert re.fullmatch(image, f"{host}/team/train@sha256:{'0' * 64}")
+    assert HOST.fullmatch(f"{host}.example.org") is None and HOST.fullmatch(host.replace("amazonaws", "amazon")) is None
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_the_domains_of_a_partition_are_those_of_the_clouds_own_client(name: str) -> None:
+    data = get_session().get_component("data_loader").load_data("partitions")["partitions"]
+    (outputs,) = [known["outputs"] for known in data if known["id"] == name]
+    assert outputs["dnsSuffix"] == PARTITIONS[name].dns_suffix
+    assert outputs["dualStackDnsSuffix"] == PARTITIONS[name].dual_stack_suffix
+    assert {outputs["dnsSuffix"], outputs["dualStackDnsSuffix"]} <= set(SERVICE_DOMAINS)
 
 
 @pytest.mark.parametrize("name", PARTITIONS)

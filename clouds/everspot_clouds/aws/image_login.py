@@ -9,15 +9,16 @@ from botocore.exceptions import BotoCoreError, ClientError
 from everspot_core.jobs.image_reference import RegistryImage
 
 from everspot_clouds.aws.errors import format_error, trouble
+from everspot_clouds.aws.rules import REGISTRY_HOST, SERVICE_DOMAINS
 from everspot_clouds.base import RegistryLogin, Trouble
 from everspot_clouds.image_registry import RegistryError
 
-HOST = re.compile(r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?")
+HOST = re.compile(REGISTRY_HOST)
 """Of the registries of accounts."""
 _CONFIG = Config(connect_timeout=5, read_timeout=15, retries={"total_max_attempts": 4, "mode": "standard"})
 _DENIED = "name its repository in the cluster's setting `imageRepositories`, and allow the agents' role in its policy"
 _WAYS = "the network needs a way to ECR: interface endpoints of ecr.api and ecr.dkr, or the internet"
-_OWN_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+_OWN_HOSTS = tuple(f".{domain}" for domain in SERVICE_DOMAINS)
 
 
 def log_in(image: RegistryImage) -> RegistryLogin:

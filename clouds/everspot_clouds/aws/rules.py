@@ -3,11 +3,39 @@
 Each figure has its source. Nothing here needs boto3, so that a Pulumi program may take it.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 
 from everspot_core.costs.billing import BillingRules
 from everspot_core.jobs.job_rules import CloudRules
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition of AWS: how its regions begin, and the domains of its services."""
+
+    regions: str
+    dns_suffix: str
+    dual_stack_suffix: str
+
+
+PARTITIONS = {
+    "aws-cn": Partition("cn-", "amazonaws.com.cn", "api.amazonwebservices.com.cn"),
+    "aws-us-gov": Partition("us-gov-", "amazonaws.com", "api.aws"),
+    "aws-eusc": Partition("eusc-", "amazonaws.eu", "api.amazonwebservices.eu"),
+    "aws": Partition("", "amazonaws.com", "api.aws"),
+}
+"""The partitions, as ARNs name them (botocore, `data/partitions.json`). `aws` has the regions of no other one."""
+DNS_SUFFIXES = sorted({part.dns_suffix for part in PARTITIONS.values()})
+SERVICE_DOMAINS = (*DNS_SUFFIXES, *sorted({part.dual_stack_suffix for part in PARTITIONS.values()}))
+"""The domains of AWS's services."""
+REGISTRY_HOST = (
+    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z]{2,}(?:-[a-z]+)+-\d+)"
+    rf"\.(?:{'|'.join(re.escape(suffix) for suffix in DNS_SUFFIXES)})"
+)
+"""Pattern of the host of an account's registry in a region (Amazon ECR User Guide, "Private registry")."""
+_ANY_REGISTRY = re.sub(r"\?P<\w+>", "?:", REGISTRY_HOST)
 
 FLEET_TAG, GROUP_TAG = "aws:ec2:fleet-id", "aws:autoscaling:groupName"
 """Tags that EC2 and EC2 Auto Scaling give their instances (EC2 User Guide, "Tag your Amazon EC2 resources", tags that
@@ -30,7 +58,7 @@ JOBS = CloudRules(
     },
     images={
         "ACCOUNT.dkr.ecr.REGION.amazonaws.com/REPOSITORY@sha256:DIGEST": (
-            r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9._/-]{2,256}@sha256:[0-9a-f]{64}"
+            _ANY_REGISTRY + r"/[a-z0-9._/-]{2,256}@sha256:[0-9a-f]{64}"
         )
     },
 )
@@ -78,13 +106,12 @@ BILLING = BillingRules(
 
 def partition(region: str) -> str:
     """Return the partition of AWS that a region belongs to, as ARNs name it."""
-    begins = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
-    return next((name for start, name in begins.items() if region.startswith(start)), "aws")
+    return next(name for name, part in PARTITIONS.items() if region.startswith(part.regions))
 
 
 def dns_suffix(partition: str) -> str:
-    """Return the domain of the services of a partition (AWS General Reference, "AWS service endpoints")."""
-    return {"aws-cn": "amazonaws.com.cn", "aws-eusc": "amazonaws.eu"}.get(partition, "amazonaws.com")
+    """Return the domain of the services of a partition."""
+    return PARTITIONS[partition].dns_suffix
 
 
 @dataclass(frozen=True)

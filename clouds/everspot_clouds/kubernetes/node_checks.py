@@ -12,12 +12,13 @@ from everspot_core.cluster.checks import Check, Verdict
 from everspot_core.cluster.preflight import PreflightPlan
 from everspot_core.counting import counted
 
+from everspot_clouds.aws.rules import DNS_SUFFIXES
 from everspot_clouds.kubernetes.requirements import find_karpenter
 
 if TYPE_CHECKING:
     from everspot_clouds.kubernetes.client import KubernetesClient
 
-_EC2 = ("ec2.amazonaws.com", "ec2.amazonaws.com.cn")
+_EC2 = tuple(f"ec2.{suffix}" for suffix in DNS_SUFFIXES)
 _ROLE_NOTE = "eks.amazonaws.com/role-arn"
 """Annotation of a service account with its role (Amazon EKS User Guide, "Assign IAM roles to Kubernetes service
 accounts")."""

@@ -15,6 +15,7 @@ from everspot_core.cluster.preflight import PreflightPlan, cap_checks
 from everspot_clouds.aws.checks import account_checks, client_missing
 from everspot_clouds.aws.checks import client as aws_client
 from everspot_clouds.aws.checks import guarded as aws_guarded
+from everspot_clouds.aws.rules import REGISTRY_HOST
 from everspot_clouds.kubernetes.access_checks import access_checks
 from everspot_clouds.kubernetes.node_checks import network_checks, pass_role_checks, role_checks
 from everspot_clouds.kubernetes.requirements import claim_checks, guarded, requirement_checks, rights_check
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _WRITES = ("get", "create", "patch", "delete")
 RIGHTS = tuple((resource, group, _WRITES) for resource, group in DECLARED)
 """What `pulumi up` and `destroy` do: resources, their API groups, and verbs."""
-_ECR = re.compile(r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(?P<name>[^@:]+)")
+_ECR = re.compile(REGISTRY_HOST + r"/(?P<name>[^@:]+)")
 
 
 def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:

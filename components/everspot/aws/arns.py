@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everspot_clouds.aws.rules import partition
+from everspot_clouds.aws.rules import REGISTRY_HOST, partition
 from everspot_clouds.aws.tags import arn_problem
 from everspot_core.validation.problems import Problems, camel, shown
 
-HOST = re.compile(r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z]{2,3}(?:-[a-z]+)+-\d)\.amazonaws\.com(\.cn)?")
+HOST = re.compile(REGISTRY_HOST)
 """The host of an account's registry in a region."""
 _REPOSITORY = re.compile(r"(?=.{2,256}\Z)[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*")
 """The name of a repository (ECR API Reference, "CreateRepository")."""

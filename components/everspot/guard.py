@@ -8,6 +8,8 @@ A hook of the engine asks the cluster's store. Hooks run in the program, so `pul
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 from everspot_core.capacity.launching import launched_ids
@@ -15,6 +17,7 @@ from everspot_core.counting import counted, first_few
 from everspot_core.jobs.records import InstanceState, JobState, Market
 from everspot_core.validation.problems import cut
 from everspot_store import Store, StoreError
+from pulumi.output import Unknown
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.settings import get_monitor
 
@@ -84,8 +87,37 @@ def fleet_guard(
     return pulumi.ResourceOptions(hooks=binding, delete_before_replace=True)
 
 
+Settings = Mapping[str, Any]
+
+
+def list_changed(old: Settings, new: Settings) -> list[str]:
+    """Return the names of old settings that have another value, or none. What is not known yet may be the same."""
+    return [key for key, value in old.items() if new.get(key) != value and not isinstance(new.get(key), Unknown)]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The change of the place in which instances run.
+
+    Attributes:
+        moved: returns the names of the settings by which the place has changed, of the old settings and the new ones.
+        change: what another value of such a setting does, for people.
+        effect: the effect on jobs, for people.
+    """
+
+    moved: Callable[[Settings, Settings], list[str]] = list_changed
+    change: str = "ends all instances"
+    effect: str = MOVE_EFFECT
+
+
 def place_guard(
-    parent: pulumi.Resource, name: str, control_url: pulumi.Input[str], place: Mapping[str, str], *, on: bool
+    parent: pulumi.Resource,
+    name: str,
+    control_url: pulumi.Input[str],
+    place: Mapping[str, Any],
+    *,
+    on: bool,
+    move: Move | None = None,
 ) -> list[pulumi.Resource]:
     """If `on`, return a resource whose update is refused while jobs run. `place`: settings whose change replaces
     everything that instances run in. All of that has to depend on the resource, so that a refusal changes nothing."""
@@ -93,23 +125,25 @@ def place_guard(
         return []
     hooks = None
     if _has_hooks():
-        on_preview = pulumi.ResourceHookOptions(on_dry_run=True)
-        hook = pulumi.ResourceHook(f"{name}-no-job-runs", lambda update: _check_move(parent, name, update), on_preview)
+        on_preview, kind = pulumi.ResourceHookOptions(on_dry_run=True), move or Move()
+        hook = pulumi.ResourceHook(
+            f"{name}-no-job-runs", lambda update: _check_move(parent, name, update, kind), on_preview
+        )
         hooks = pulumi.ResourceHookBinding(before_update=[hook])
     options = pulumi.ResourceOptions(parent=parent, hooks=hooks)
     return [pulumi.Stash(name, options, input={"store": control_url, **place})]
 
 
-def _check_move(parent: pulumi.Resource, name: str, args: pulumi.ResourceHookArgs) -> None:
+def _check_move(parent: pulumi.Resource, name: str, args: pulumi.ResourceHookArgs, move: Move) -> None:
     """Report, or refuse, a change of place. It asks the store whose URL is in the state."""
     old, new = (dict((inputs or {}).get("input") or {}) for inputs in (args.old_inputs, args.new_inputs))
-    moved = [key for key in old if key != "store" and old[key] != new.get(key)]
+    url = str(old.pop("store", ""))
+    moved = move.moved(old, new)
     if not moved:
         return
-    url = str(old.get("store", ""))
     if pulumi.runtime.is_dry_run():
-        change = f"another {' and '.join(moved)} ends all instances"
-        message = describe_change(url, None, refused=True, change=change, effect=MOVE_EFFECT)
+        change = f"another {' and '.join(moved)} {move.change}"
+        message = describe_change(url, None, refused=True, change=change, effect=move.effect)
         pulumi.log.warn(f"{name}: {message}", parent)
     else:
         _refuse(url)

@@ -50,6 +50,7 @@ def effects(
     """Return the effects of the steps, by resource, the harmful first. `running`: None if no store could be asked."""
     job_effects: list[JobEffect] = []
     new_buckets = _new_buckets(steps, kinds)
+    destroyed = all(deed(step) is Deed.DELETE for step in steps if not step.idle and not step.grouping)
     for step in steps:
         if step.idle or step.grouping:
             continue
@@ -59,6 +60,8 @@ def effects(
             job_effects += _of_a_template(step, kinds)
         if step.type in kinds.stateful:
             job_effects += _of_what_is_stored(step, kinds)
+        if not destroyed:  # of a whole environment, the fleets' own effects say what becomes of the jobs
+            job_effects += _of_what_is_needed(step, kinds, running)
         if deed(step) in (Deed.UPDATE, Deed.REPLACE, Deed.CREATE):
             job_effects += [*_sooner_expiries(step, kinds, new_buckets), *_lost_keys(step, kinds)]
         if deed(step) is Deed.UPDATE:
@@ -161,6 +164,21 @@ def _of_what_is_stored(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect
     if emptied is not None and step.old.inputs.get(emptied) is not True:
         return [_effect(step, f"{verb}: the cloud refuses that unless it is empty; {lost} would be lost.", harm=True)]
     return [_effect(step, f"{verb}: {lost} would be lost.", harm=True)]
+
+
+def _of_what_is_needed(step: LoggedStep, kinds: ResourceKinds, running: RunningJobs | None) -> list[JobEffect]:
+    """Return the effect of a resource that goes while instances need it: a part of their network, or their role."""
+    done, effect = deed(step), kinds.needed.get(step.type)
+    if done is Deed.REPLACE:
+        effect = effect or kinds.needed_while_there.get(step.type)
+    if done not in GOES or step.old is None or effect is None:
+        return []
+    verb = "deleted" if done is Deed.DELETE else "replaced"
+    if running is None:
+        return [_effect(step, f"{verb}: {effect}.", harm=True)]
+    if not (number := running.on(None)):
+        return [_effect(step, f"{verb}: {effect}; no job runs now.")]
+    return [_effect(step, f"{verb}: {effect}; {counted(number, 'job')} may be on them now.", harm=True)]
 
 
 def _loosened(step: LoggedStep) -> list[JobEffect]:

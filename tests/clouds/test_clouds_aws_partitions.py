@@ -64,8 +64,8 @@ def test_the_spot_price_history_of_china_is_in_yuan_and_no_price() -> None:
 @pytest.mark.parametrize(("region", "partition"), REGIONS)
 def test_jobs_may_have_images_of_the_registries_of_every_partition(region: str, partition: str) -> None:
     host = f"123456789012.dkr.ecr.{region}.{dns_suffix(partition)}"
-    known = HOST.fullmatch(host)
-    assert known is not None and known["region"] == region
+    parts = HOST.fullmatch(host)
+    assert parts is not None and parts["region"] == region
     assert repository_arn(f"{host}/team/train") == f"arn:{partition}:ecr:{region}:123456789012:repository/team/train"
     (image,) = JOBS.images.values()
     assert re.fullmatch(image, f"{host}/team/train@sha256:{'0' * 64}")
@@ -75,7 +75,7 @@ def test_jobs_may_have_images_of_the_registries_of_every_partition(region: str, 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_the_domains_of_a_partition_are_those_of_the_clouds_own_client(name: str) -> None:
     data = get_session().get_component("data_loader").load_data("partitions")["partitions"]
-    (outputs,) = [known["outputs"] for known in data if known["id"] == name]
+    (outputs,) = [entry["outputs"] for entry in data if entry["id"] == name]
     assert outputs["dnsSuffix"] == PARTITIONS[name].dns_suffix
     assert outputs["dualStackDnsSuffix"] == PARTITIONS[name].dual_stack_suffix
     assert {outputs["dnsSuffix"], outputs["dualStackDnsSuffix"]} <= set(SERVICE_DOMAINS)

@@ -32,6 +32,7 @@ EXPECTED = {
     "train-fleet": "everspot:index:AwsTrainingFleet",
     "train-scheduler": "everspot:index:AwsSchedulerService",
     "train-guard": "pulumi:index:Stash",
+    "train-place": "pulumi:index:Stash",
     "train-declared": "aws:s3/bucketObjectv2:BucketObjectv2",
     "train-manifest": "aws:s3/bucketObjectv2:BucketObjectv2",
     "train-events-queue": "aws:sqs/queue:Queue",

@@ -32,6 +32,7 @@ EXPECTED = {
         ("events", "InterruptionEvents"), ("store", "Store"), ("network", "Network"), ("identity", "Identity"),
         ("fleet", "TrainingFleet"), ("scheduler", "SchedulerService"))},
     "train-guard": "pulumi:index:Stash",
+    "train-place": "pulumi:index:Stash",
     "train-declared": "gcp:storage/bucketObject:BucketObject",
     "train-manifest": "gcp:storage/bucketObject:BucketObject",
     "train-events-topic": "gcp:pubsub/topic:Topic",

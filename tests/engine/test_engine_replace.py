@@ -96,6 +96,59 @@ def assert_kept(version: Any) -> None:
     assert version is not None
 
 
+def of_zones(kind: str, zones: str) -> set[str]:
+    return {f"{kind}-eu-west-1{zone}" for zone in zones}
+
+
+NETWORK_PARTS = {
+    *("vpc", "routes", "default", "instances", "endpoints", "in-endpoints", "out-endpoints", "out-s3"),
+    *(f"endpoint-{service}" for service in ("s3", "ec2", "sqs", "sts")),
+    *of_zones("subnet", "abc"),
+    *of_zones("routes", "abc"),
+}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words", "removed"),
+    [
+        ("vpcCidr", "10.65.0.0/16", "another vpcCidr", NETWORK_PARTS),
+        ("zones", ["eu-west-1b"], "another list of zones", of_zones("subnet", "abc") | of_zones("routes", "abc")),
+        (
+            "zones",
+            ["eu-west-1a", "eu-west-1c"],
+            "another list of zones",
+            of_zones("subnet", "bc") | of_zones("routes", "bc"),
+        ),
+        ("zones", ["eu-west-1a", "eu-west-1b", "eu-west-1c"], "", set()),
+        ("services", ["sns"], "", set()),
+        ("nat", True, "", set()),
+        ("jobRole", False, "", {"endpoint-sts"}),
+    ],
+)
+def test_a_change_that_cuts_instances_off_their_network_waits_for_their_jobs(
+    rig: Any, at_home: None, setting: str, value: Any, words: str, removed: set[str]
+) -> None:
+    """Which parts of the network a setting replaces or deletes, and that the harmful ones wait for jobs."""
+    declared = rig.declared().get(setting)
+    rig.settings(setting, value)
+    if words:
+        store = Store.open(rig.outputs["controlUrl"])
+        drained = works_on(store, f"vision-{setting.lower()}-{len(value)}", Market.SPOT)
+        before = rig.client("ec2").describe_subnets()["Subnets"]
+        with pytest.raises(automation.CommandError) as refused:
+            rig.up("local", "--yes")  # which begins with a preview
+        message = str(refused.value)
+        replaced = f"{words} replaces subnets, routes and endpoints; 1 job runs on its instances now: "
+        assert f"{CLUSTER}-place: {replaced}" in message and "1 job would be ended: " in message
+        assert rig.client("ec2").describe_subnets()["Subnets"] == before, "nothing was created or deleted"
+        drained()
+    changes = rig.preview().changes
+    part = f"{CLUSTER}-network-"
+    gone = {name.removeprefix(part) for name, op in changes.items() if name.startswith(part) and "delete" in op}
+    assert gone == removed
+    rig.settings(setting, declared)
+
+
 def delete_the_rebalance_rule(rig: Any) -> None:
     events = rig.client("events")
     rule = next(r["Name"] for r in events.list_rules()["Rules"] if "rebalance" in r["Name"])

@@ -343,3 +343,56 @@ def test_a_setting_by_which_data_is_lost_is_a_harm(
     )
     step = LoggedStep(f"urn:pulumi:prod::everspot::{kind}::store", kind, ("update",), before, after, {"any": "update"})
     assert [(e.text, e.harm) for e in effects((step,), resource_kinds())] == [(text, True) for text in texts]
+
+
+CUT_OFF = "instances that use it reach the store no longer, and their jobs write no checkpoint"
+IN_USE = "instances that use it keep it from being deleted: the update fails when the rest is changed already"
+
+
+@pytest.mark.parametrize(
+    ("kind", "op", "effect"),
+    [
+        ("aws:ec2/vpc:Vpc", "replace", CUT_OFF),
+        ("aws:ec2/subnet:Subnet", "replace", CUT_OFF),
+        ("aws:ec2/subnet:Subnet", "delete", CUT_OFF),
+        ("aws:ec2/subnet:Subnet", "update", None),
+        ("aws:ec2/securityGroup:SecurityGroup", "replace", CUT_OFF),
+        ("aws:ec2/securityGroup:SecurityGroup", "delete", None),  # of a scraper that is no longer declared
+        ("gcp:compute/subnetwork:Subnetwork", "replace", IN_USE),
+        ("gcp:compute/network:Network", "delete", IN_USE),
+        (
+            "aws:iam/instanceProfile:InstanceProfile",
+            "replace",
+            "instances that use it get no credentials any more, and their jobs write no checkpoint",
+        ),
+        (
+            "pulumi:providers:kubernetes",
+            "replace",
+            "its objects are deleted, with the pods in their namespace and their jobs",
+        ),
+        (
+            "kubernetes:core/v1:ServiceAccount",
+            "delete",
+            "pods that use it get no credentials any more, and write no checkpoint",
+        ),
+    ],
+)
+def test_what_instances_need_and_lose_is_a_harm_to_jobs_that_run(kind: str, op: str, effect: str | None) -> None:
+    state = ResourceState(inputs={}, outputs={}, id="x", protected=False, retained=False, custom=True)
+    new = None if op == "delete" else state
+    step = LoggedStep(f"urn:pulumi:prod::everspot::{kind}::part", kind, (op,), state, new, {"any": op})
+    beside = LoggedStep(
+        "urn:pulumi:prod::everspot::aws:sns/topic:Topic::t", "aws:sns/topic:Topic", ("create",), None, state
+    )
+    verb = "deleted" if op == "delete" else "replaced"
+    for running, end, harm in (
+        (None, ".", True),
+        (RunningJobs({Market.SPOT: 2}), "; 2 jobs may be on them now.", True),
+        (RunningJobs({}), "; no job runs now.", False),
+    ):
+        job_effects = [
+            (e.text, e.harm) for e in effects((step, beside), resource_kinds(), running) if e.resource == "part"
+        ]
+        assert job_effects == ([(f"{verb}: {effect}{end}", harm)] if effect is not None else [])
+    if op == "delete":
+        assert effects((step,), resource_kinds()) == (), "of a whole environment, the fleets say it"

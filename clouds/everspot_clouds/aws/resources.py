@@ -65,6 +65,11 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
+_CUT_OFF = "instances that use it reach the store no longer, and their jobs write no checkpoint"
+"""Of a part of the network. What refers to it is deleted first: a subnet's routes before the subnet, which EC2 then
+does not delete while instances are in it (Amazon VPC User Guide, "Delete a subnet")."""
+_NO_CREDENTIALS = "instances that use it get no credentials any more, and their jobs write no checkpoint"
+"""Amazon EC2 User Guide, "IAM roles for Amazon EC2": without its profile or role an instance gets no credentials."""
 _EXCESS = "a target below the number of running instances ends instances of EC2's choice, busy or not"
 
 KINDS = ResourceKinds(
@@ -145,6 +150,17 @@ KINDS = ResourceKinds(
     expiries={
         "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": ExpiryKind(_expiries, "bucket"),
         "aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2": ExpiryKind(_expiries, "bucket"),
+    },
+    needed={
+        "aws:ec2/vpc:Vpc": _CUT_OFF,
+        "aws:ec2/subnet:Subnet": _CUT_OFF,
+        "aws:ec2/routeTable:RouteTable": _CUT_OFF,
+        "aws:iam/instanceProfile:InstanceProfile": _NO_CREDENTIALS,
+        "aws:eks/podIdentityAssociation:PodIdentityAssociation": _NO_CREDENTIALS,
+    },
+    needed_while_there={
+        "aws:ec2/securityGroup:SecurityGroup": _CUT_OFF,
+        "aws:iam/role:Role": _NO_CREDENTIALS,
     },
     readable={"aws:iam/rolePolicy:RolePolicy": _decrypted_keys, "aws:iam/policy:Policy": _decrypted_keys},
     settings={

@@ -67,6 +67,9 @@ class ResourceKinds:
         expiries: resources that have a bucket's objects deleted.
         readable: functions that return the keys whose ciphertexts a policy lets its holders decrypt, by type; None if
             the policy is not known.
+        needed: resources that running instances need, with the effect on them if it is replaced or deleted, for people.
+        needed_while_there: the same for resources of which only a replacement does harm: their deletion is of what is
+            no longer used.
         settings: values of properties by which data is or may be lost, by type: path, value, and the effect, for
             people.
     """
@@ -79,6 +82,8 @@ class ResourceKinds:
     schedulers: frozenset[str] = frozenset()
     expiries: Mapping[str, ExpiryKind] = field(default_factory=dict)
     readable: Mapping[str, Callable[[Inputs], frozenset[str] | None]] = field(default_factory=dict)
+    needed: Mapping[str, str] = field(default_factory=dict)
+    needed_while_there: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, tuple[tuple[str, Any, str], ...]] = field(default_factory=dict)
 
 
@@ -93,5 +98,7 @@ def joined(*kinds: ResourceKinds) -> ResourceKinds:
         schedulers=frozenset().union(*(group.schedulers for group in kinds)),
         expiries={name: kind for group in kinds for name, kind in group.expiries.items()},
         readable={name: read for group in kinds for name, read in group.readable.items()},
+        needed={name: effect for group in kinds for name, effect in group.needed.items()},
+        needed_while_there={name: effect for group in kinds for name, effect in group.needed_while_there.items()},
         settings={name: settings for group in kinds for name, settings in group.settings.items()},
     )

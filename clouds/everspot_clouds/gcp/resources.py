@@ -37,6 +37,12 @@ def _expiries(inputs: Inputs) -> dict[str, float]:
     return days
 
 
+_CUT_OFF = "instances that use it keep it from being deleted: the update fails when the rest is changed already"
+"""VPC documentation, "Subnets": a subnet that instances use cannot be deleted, and no network that has one."""
+_NO_CREDENTIALS = "instances that use it get no credentials any more, and their jobs write no checkpoint"
+"""IAM documentation, "Delete and undelete service accounts": what uses the account can no longer access anything, also
+once another one has its name."""
+
 KINDS = ResourceKinds(
     fleets={
         "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager": _GROUP,
@@ -80,6 +86,11 @@ KINDS = ResourceKinds(
     emptied={"gcp:storage/bucket:Bucket": "forceDestroy"},
     schedulers=frozenset({"everspot:index:GcpSchedulerService"}),
     expiries={"gcp:storage/bucket:Bucket": ExpiryKind(_expiries)},
+    needed={
+        "gcp:compute/network:Network": _CUT_OFF,
+        "gcp:compute/subnetwork:Subnetwork": _CUT_OFF,
+        "gcp:serviceaccount/account:Account": _NO_CREDENTIALS,
+    },
     settings={
         "gcp:kms/cryptoKeyVersion:CryptoKeyVersion": (
             ("state", "DISABLED", "nothing that this version of the key encrypts can be read"),

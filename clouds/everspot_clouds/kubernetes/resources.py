@@ -23,6 +23,11 @@ KINDS = ResourceKinds(
         "kubernetes:core/v1:PersistentVolume": "what is on the volume",
         "kubernetes:core/v1:Secret": "the secret",
     },
+    needed={
+        # Kubernetes, "Managing Service Accounts": the tokens of a deleted account are no longer valid.
+        "kubernetes:core/v1:ServiceAccount": "pods that use it get no credentials any more, and write no checkpoint",
+        "pulumi:providers:kubernetes": "its objects are deleted, with the pods in their namespace and their jobs",
+    },
     # Kubernetes, "Persistent Volumes", Reclaiming: with Delete, the storage is deleted with the volume.
     kept_unless={"kubernetes:core/v1:PersistentVolume": (_RECLAIM, "Delete")},
     settings={

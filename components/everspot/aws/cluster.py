@@ -21,7 +21,7 @@ from everspot.aws.fleet import AwsTrainingFleet, AwsTrainingFleetArgs
 from everspot.aws.identity import AwsIdentity, AwsIdentityArgs
 from everspot.aws.launch import AwsMachineArgs, launched_with, resolve_image
 from everspot.aws.monitoring import add_monitoring, build_monitoring
-from everspot.aws.network import AwsNetwork, has_nat, needed_services
+from everspot.aws.network import CUT_OFF, AwsNetwork, has_nat, needed_services, network_place
 from everspot.aws.notifications import build_notifications
 from everspot.aws.offers import print_hourly_cost
 from everspot.aws.parts import CLOUD, build_proxy, network_args, store_args
@@ -32,7 +32,7 @@ from everspot.aws.store import AwsStore
 from everspot.capacity import build_elastic, build_offer, build_standing
 from everspot.custom_types import declared_types
 from everspot.federation import build_peers, card
-from everspot.guard import guard
+from everspot.guard import guard, place_guard
 from everspot.manifest import build_declared, build_manifest
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
@@ -92,7 +92,11 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         self.queue_url = events[0].queue_url if events else pulumi.Output.from_input("")
         store = AwsStore(f"{name}-store", store_args(name, args), child)
         self.control_url, self.data_url = store.control_url, store.data_url
-        network = AwsNetwork(f"{name}-network", network_args(name, args, [store.control_arn, store.data_arn]), child)
+        spec, guarded = network_args(name, args, [store.control_arn, store.data_arn]), args.get("guard_jobs", True)
+        # Before the network: a change that cuts instances off is refused before anything of it is changed.
+        place = place_guard(self, f"{name}-place", store.control_url, network_place(spec), on=guarded, move=CUT_OFF)
+        placed = pulumi.ResourceOptions(parent=self, depends_on=place)
+        network = AwsNetwork(f"{name}-network", spec, placed)
         self.vpc_id, self.subnet_ids = network.vpc_id, network.subnet_ids
         self.security_group_id = network.security_group_id
         arns = {"control_arn": store.control_arn, "data_arn": store.data_arn}
@@ -140,7 +144,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         self.peer = card(name, CLOUD, store, self.scheduler_role_arn)
         watched = add_monitoring(self, name, args, identity.scheduler_role_arn)
         whole = [*events, store, network, identity, fleet, *may_launch, *watched, *peers, scheduler]
-        guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
+        guard(self, f"{name}-guard", self.control_url, whole, on=guarded)
         always = Always(
             scheduler_type=kind,
             services=needed_services(network_args(name, args)),

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.egress import egress_problems
@@ -16,6 +16,7 @@ from everspot import common
 from everspot.aws import arns, existing, policies, preview_queries, rules, tagging
 from everspot.aws.nat import ANYWHERE, add_nat
 from everspot.aws.rules import AwsEgressArgs
+from everspot.guard import Move, Settings, list_changed
 from everspot.parts import outputs
 
 DEFAULT_CIDR = "10.64.0.0/16"
@@ -273,6 +274,31 @@ class AwsNetwork(pulumi.ComponentResource):
         if suffix == "instances":
             self._instances, self.security_group_id = group, group.id
         return group
+
+
+def network_place(args: AwsNetworkArgs) -> dict[str, Any]:
+    """Return the settings by which the parts of a network that instances need are replaced: the id of an existing VPC,
+    or the addresses of a new one and of its zones' subnets."""
+    if "vpc_id" in args:
+        return {"vpcId": args["vpc_id"]}
+    zones, cidr = args.get("zones", []), args.get("vpc_cidr", DEFAULT_CIDR)
+    blocks = network_problems(Problems(), zones=zones, vpc_cidr=cidr)
+    return {"vpcCidr": cidr, "zones": {zone: str(block) for zone, block in zip(zones, blocks, strict=True)}}
+
+
+def _list_moved(old: Settings, new: Settings) -> list[str]:
+    """Return the settings by which running instances lose their network. A zone that is added moves none."""
+    whole = {key: value for key, value in old.items() if key != "zones"}
+    subnets = list_changed(old.get("zones", {}), new.get("zones", {}))
+    return list_changed(whole, new) or (["list of zones"] if subnets else [])
+
+
+CUT_OFF = Move(
+    _list_moved,
+    "replaces subnets, routes and endpoints",
+    "Instances in them reach the store no longer: their jobs go on elsewhere, from an older checkpoint",
+)
+"""The change of a network in which instances run."""
 
 
 def check_network(problems: Problems, args: AwsNetworkArgs) -> None:

@@ -27,14 +27,14 @@ from everspot.gcp.fleet import GcpTrainingFleet, GcpTrainingFleetArgs
 from everspot.gcp.identity import GcpIdentity, GcpIdentityArgs
 from everspot.gcp.launch import GcpMachineArgs, launched_with, resolve_image
 from everspot.gcp.monitoring import add_monitoring, build_monitoring
-from everspot.gcp.network import GcpNetwork
+from everspot.gcp.network import CUT_OFF, GcpNetwork, network_place
 from everspot.gcp.notifications import build_notifications
 from everspot.gcp.offers import print_hourly_cost, warn_of_zones
 from everspot.gcp.parts import CLOUD, build_upkeep, network_args, store_args
 from everspot.gcp.scheduler import DEFAULT_TYPE, GcpSchedulerService, GcpSchedulerServiceArgs
 from everspot.gcp.scraping import build_metrics
 from everspot.gcp.store import GcpStore
-from everspot.guard import guard
+from everspot.guard import guard, place_guard
 from everspot.manifest import build_declared, build_manifest
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
@@ -93,7 +93,12 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         own = inputs(GcpIdentityArgs, args, cluster=name, subscription=events.queue_url, **buckets)
         identity = self._identity = GcpIdentity(f"{name}-identity", own, child)
         self.agent_account, self.scheduler_account = identity.agent_account, identity.scheduler_account
-        network = GcpNetwork(f"{name}-network", network_args(name, args, identity.agent_account), child)
+        spec, guarded = network_args(name, args, identity.agent_account), args.get("guard_jobs", True)
+        # Before the network: a change that instances would not survive is refused before anything of it is changed.
+        place_before = place_guard(
+            self, f"{name}-place", store.control_url, network_place(spec), on=guarded, move=CUT_OFF
+        )
+        network = GcpNetwork(f"{name}-network", spec, pulumi.ResourceOptions(parent=self, depends_on=place_before))
         self.network, self.subnetwork = network.network, network.subnetwork
         self._outward = network.scheduler_subnetwork
         # An instance without its firewall rules and its way to Google's services reaches nothing.
@@ -131,7 +136,7 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         self.peer = card(name, CLOUD, store, self.scheduler_account, **more)
         watched = add_monitoring(self, name, args, identity.scheduler_account, identity.scheduler_unique_id)
         whole = [events, store, network, identity, fleet, *may_launch, *watched, *peers, scheduler]
-        guard(self, f"{name}-guard", self.control_url, whole, on=args.get("guard_jobs", True))
+        guard(self, f"{name}-guard", self.control_url, whole, on=guarded)
         warn_of_zones(self, args["capacity"], args["zones"])
         print_hourly_cost(self, args["capacity"], build_upkeep(name, args))
         self.register_outputs(outputs(self))

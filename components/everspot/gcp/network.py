@@ -6,7 +6,8 @@ it always: a subnetwork with an instance in it cannot go. Instances have no exte
 they reach Google's APIs, and without NAT nothing else (VPC documentation, "Private Google Access").
 """
 
-from typing import NotRequired, TypedDict
+from ipaddress import IPv4Network
+from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.gcp import fixed_prices as fixed
@@ -18,6 +19,7 @@ from pulumi_gcp import compute
 
 from everspot import common
 from everspot.gcp import preview_queries, tagging
+from everspot.guard import Move, Settings, list_changed
 from everspot.parts import outputs
 
 DEFAULT_CIDR = "10.64.0.0/16"
@@ -237,6 +239,32 @@ class GcpNetwork(pulumi.ComponentResource):
             description=purpose,
             opts=self._child,
         )
+
+
+def network_place(args: GcpNetworkArgs) -> dict[str, Any]:
+    """Return the settings by which the parts of a network that agents need are replaced: the name of an existing
+    network, or the addresses of a new one."""
+    if "network" in args:
+        return {"network": args["network"]}
+    return {"vpcCidr": args.get("vpc_cidr", DEFAULT_CIDR)}
+
+
+def _list_moved(old: Settings, new: Settings) -> list[str]:
+    """Return the settings by which running instances lose their network. A subnetwork that only grows is updated (the
+    Google provider, `compute_subnetwork`, ip_cidr_range)."""
+    before, after = old.get("vpcCidr"), new.get("vpcCidr")
+    if isinstance(before, str) and isinstance(after, str) and IPv4Network(before).subnet_of(IPv4Network(after)):
+        return []
+    return list_changed(old, new)
+
+
+CUT_OFF = Move(
+    _list_moved,
+    "replaces the subnetwork",
+    "Google Cloud deletes no subnetwork with instances in it: the update fails when the rest is changed already, and "
+    "Cloud NAT no longer serves them",
+)
+"""The change of a network in which instances run."""
 
 
 def check_network(problems: Problems, args: GcpNetworkArgs) -> None:

@@ -32,8 +32,7 @@ QUOTA_REST, QUOTA_REST_MOST = timedelta(minutes=5), timedelta(hours=1)
 """The same for a quota. A successful launch of an instance that counts towards the quota resets it."""
 UNRESOLVED_FOR = timedelta(minutes=10)
 """Market time after the first refusal of a version for an unknown resource, after which the next such refusal is for
-good. AWS advises to ask for some minutes (EC2 Developer Guide, "Eventual consistency in the Amazon EC2 API"), and
-Google's changes of access take 2 minutes and at times 7 or more (IAM documentation, "Access change propagation")."""
+good. It is longer than the minutes that clouds need at most to know a new resource everywhere."""
 
 
 @dataclass(frozen=True, slots=True)

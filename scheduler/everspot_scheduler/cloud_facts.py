@@ -49,6 +49,10 @@ class Facts:
         """Take in a description of the whole cluster, and the ends that the cloud reports apart from it. `now`:
         monotonic time of the request."""
         self.described = {i.instance_id: i for i in instances}
+        for name, at in list(self.ended_at.items()):
+            if self._began_after(name, at):  # somebody started it again
+                self.ended_ids.discard(name)
+                del self.ended_at[name]
         self.tell_ends(ends)
         self.confirmed_unknown = self.unknown - self.described.keys()
         self.described_at = now
@@ -88,7 +92,7 @@ class Facts:
                     self.warned_at.setdefault(name, at)
             case MessageKind.REBALANCE:
                 self.rebalance.add(name)
-            case MessageKind.ENDING | MessageKind.ENDED:
+            case MessageKind.ENDING | MessageKind.ENDED if not self._is_past(message):
                 if message.kind is MessageKind.ENDED:
                     self.ended_ids.add(name)
                 if message.at is not None:  # an instance costs nothing from the first of the two on
@@ -119,6 +123,8 @@ class Facts:
             if message.kind is MessageKind.CAPACITY:
                 _log.warning("the fleet could not launch: %s", message.text)
                 may_delete = True
+            elif self._is_past(message):
+                may_delete = True
             elif not is_known(message.instance_id):
                 may_delete = not self._newer(received)
             else:
@@ -127,6 +133,16 @@ class Facts:
                 del self.waiting[key]
                 done.append(message)
         return done
+
+    def _is_past(self, message: Message) -> bool:
+        """Return whether a message reports the end of an instance that was started again since."""
+        ends = message.kind in (MessageKind.ENDING, MessageKind.ENDED)
+        return ends and message.at is not None and self._began_after(message.instance_id, message.at)
+
+    def _began_after(self, instance_id: str, moment: datetime) -> bool:
+        """Return whether the cloud describes the instance as alive since after a moment."""
+        described = self.described.get(instance_id)
+        return described is not None and described.phase is Phase.ALIVE and described.launched_at > moment
 
     def _newer(self, received: timedelta) -> bool:
         return self.described_at is None or received >= self.described_at

@@ -150,6 +150,14 @@ class Ledger:
             ended_at, source = ended_at or first, source if ended_at else "observed"
         self.write_end(name, ended_at, interrupted=bool(instance.interrupted), source=source)
 
+    def is_restarted(self, instance: CloudInstance | None) -> bool:
+        """Return whether somebody has started an instance again whose end is written. It gets no job: the ledger has
+        one end of an instance, so what it costs from then on would be on no bill."""
+        end = self.ends.get(instance.instance_id) if instance is not None else None
+        if instance is None or end is None:
+            return False
+        return instance.phase is Phase.ALIVE and instance.launched_at > end.ended_at
+
     def _note_vanished(self, name: str, facts: Facts) -> None:
         """Write the end of an instance that the cloud no longer describes: as the cloud reports it, otherwise by the
         last heartbeat.

@@ -267,6 +267,7 @@ def _instance(
         is_gone=facts.is_gone(name)
         or last_word
         or forgotten
+        or ledger.is_restarted(facts.described.get(name))
         or (record is None and inputs.elastic_manager.is_gone(name)),
         ending=facts.ending(name) or unreported,
         rebalance=name in facts.rebalance,

@@ -1,6 +1,9 @@
 """The ends of launched instances: preempted, drained, broken, or released by a scheduler whose order is lost."""
 
-from everspot_clouds.base import MessageKind
+from dataclasses import replace
+
+import pytest
+from everspot_clouds.base import MessageKind, Phase
 from everspot_core.costs.ledger import FaultKind
 from everspot_core.jobs.records import InstanceState, Order, Reason, Request
 
@@ -14,6 +17,39 @@ def test_what_the_cloud_takes_from_a_job_is_launched_anew(here):
     here.run(12)
     assert here.cloud.alive == {"e-002"}
     assert here.store.records.get("j").value.owner == "e-002"
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_an_instance_that_somebody_stopped_and_started_again_is_not_left_idle(here, recorded):
+    """With its end on the ledger it gets no job, which would cost nothing by the bill, and is ended. Without, it goes
+    on."""
+    here.submit("j")
+    here.run(12)
+    assert here.state("j") == "SUCCEEDED"
+    here.agents["e-001"].alive = False
+    stopped_at = here.clock.now()
+    here.cloud.end_one("e-001")
+    here.cloud.send(MessageKind.ENDED, "e-001", stopped_at)
+    if recorded:
+        here.run(3)
+    assert ("e-001" in here.store.ends.scan()) is recorded
+    here.later(seconds=5)
+    here.cloud.described["e-001"] = replace(
+        here.cloud.described["e-001"], phase=Phase.ALIVE, ended_at=None, launched_at=here.clock.now()
+    )
+    del here.agents["e-001"]
+    here.run(3)
+    here.submit("k")
+    here.run(12)
+    assert here.state("k") == "SUCCEEDED"
+    assert here.store.records.get("k").value.last_owner == ("e-002" if recorded else "e-001")
+    if recorded:
+        here.schedulers = [here.scheduler("s2")]  # which has no message of the end
+        here.run(3)
+        here.later(seconds=100)
+        here.run(3)
+        assert "e-001" in {name for names in here.cloud.terminated for name in names}
+    assert [message.kind for message in here.cloud.acknowledged] == [MessageKind.ENDED]
 
 
 def test_a_drain_ends_everything_that_was_launched(here):

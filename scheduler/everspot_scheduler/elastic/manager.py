@@ -170,7 +170,8 @@ class ElasticManager:
         """End the instances that are due, through `end`. Then delete the intents that are not needed any more."""
         if not self.active:
             return
-        names = self._releaser.due(observation, self._facts, self._ledger.ends)
+        restarted = [name for name, i in self._facts.described.items() if self._ledger.is_restarted(i)]
+        names = self._releaser.due(observation, self._facts, self._ledger.ends, restarted)
         if names:
             end(names)
         ended = [name for name in self.launched if name in self._ledger.ends]

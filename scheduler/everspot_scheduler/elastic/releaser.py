@@ -33,10 +33,15 @@ class Releaser:
         self._requested_at: dict[str, timedelta] = {}
         self._unclaimed_since: dict[str, timedelta] = {}
 
-    def due(self, observation: Observation, facts: Facts, ended: Iterable[str]) -> list[str]:
-        """Return the instances that the cloud has to be asked to end now."""
+    def due(
+        self, observation: Observation, facts: Facts, ended: Iterable[str], restarted: Iterable[str] = ()
+    ) -> list[str]:
+        """Return the instances that the cloud has to be asked to end now. `restarted`: those that ended, and that
+        somebody started again."""
         now, over = self._clock.monotonic(), set(ended)
-        names = [*self._leaving(observation, facts, over), *self._unclaimed(observation, facts, now)]
+        useless = [i for i in facts.described.values() if is_unclaimed(i, self._intents)]
+        useless += [facts.described[name] for name in restarted if is_ours(facts.described[name], self._intents)]
+        names = [*self._leaving(observation, facts, over), *self._useless(useless, observation, now)]
         self._requested_at = {name: at for name, at in self._requested_at.items() if name in names}
         return [name for name in names if name not in self._requested_at or now - self._requested_at[name] >= REPEAT]
 
@@ -55,15 +60,16 @@ class Releaser:
             if running and document.value.order is Order.LEAVE and not document.value.jobs and name not in owners:
                 yield name
 
-    def _unclaimed(self, observation: Observation, facts: Facts, now: timedelta) -> Iterator[str]:
-        """Yield the unclaimed instances whose grace is over and that hold no job."""
-        unclaimed = [i for i in facts.described.values() if is_unclaimed(i, self._intents)]
-        self._unclaimed_since = {i.instance_id: self._unclaimed_since.get(i.instance_id, now) for i in unclaimed}
+    def _useless(self, instances: Iterable[CloudInstance], observation: Observation, now: timedelta) -> Iterator[str]:
+        """Yield those of the unclaimed or restarted instances whose grace is over and that hold no job."""
+        self._unclaimed_since = {i.instance_id: self._unclaimed_since.get(i.instance_id, now) for i in instances}
         for name, since in sorted(self._unclaimed_since.items()):
             assignment = observation.assignments.get(name)
             busy = assignment is not None and bool(assignment.value.jobs)
             if now - since >= GRACE and not busy and name not in observation.unreadable_assignments:
-                _log.warning("%s was launched for this cluster and is in no intent: it is ended", name)
+                restarted = name in self._intents.launched
+                reason = "had ended and was started again" if restarted else "was launched and is in no intent"
+                _log.warning("%s of this cluster %s: it is ended", name, reason)
                 yield name
 
 

@@ -96,7 +96,7 @@ def list_changed(old: Settings, new: Settings) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PlaceChange:
     """The change of the place in which instances run.
 
     Attributes:
@@ -117,7 +117,7 @@ def place_guard(
     place: Mapping[str, Any],
     *,
     on: bool,
-    move: Move | None = None,
+    move: PlaceChange | None = None,
 ) -> list[pulumi.Resource]:
     """If `on`, return a resource whose update is refused while jobs run. `place`: settings whose change replaces
     everything that instances run in. All of that has to depend on the resource, so that a refusal changes nothing."""
@@ -125,7 +125,7 @@ def place_guard(
         return []
     hooks = None
     if _has_hooks():
-        on_preview, kind = pulumi.ResourceHookOptions(on_dry_run=True), move or Move()
+        on_preview, kind = pulumi.ResourceHookOptions(on_dry_run=True), move or PlaceChange()
         hook = pulumi.ResourceHook(
             f"{name}-no-job-runs", lambda update: _check_move(parent, name, update, kind), on_preview
         )
@@ -134,7 +134,7 @@ def place_guard(
     return [pulumi.Stash(name, options, input={"store": control_url, **place})]
 
 
-def _check_move(parent: pulumi.Resource, name: str, args: pulumi.ResourceHookArgs, move: Move) -> None:
+def _check_move(parent: pulumi.Resource, name: str, args: pulumi.ResourceHookArgs, move: PlaceChange) -> None:
     """Report, or refuse, a change of place. It asks the store whose URL is in the state."""
     old, new = (dict((inputs or {}).get("input") or {}) for inputs in (args.old_inputs, args.new_inputs))
     url = str(old.pop("store", ""))

@@ -144,8 +144,8 @@ def test_a_change_that_cuts_instances_off_their_network_waits_for_their_jobs(
         drained()
     changes = rig.preview().changes
     part = f"{CLUSTER}-network-"
-    gone = {name.removeprefix(part) for name, op in changes.items() if name.startswith(part) and "delete" in op}
-    assert gone == removed
+    deleted = {name.removeprefix(part) for name, op in changes.items() if name.startswith(part) and "delete" in op}
+    assert deleted == removed
     rig.settings(setting, declared)
 
 

@@ -381,7 +381,7 @@ def test_what_instances_need_and_lose_is_a_harm_to_jobs_that_run(kind: str, op: 
     state = ResourceState(inputs={}, outputs={}, id="x", protected=False, retained=False, custom=True)
     new = None if op == "delete" else state
     step = LoggedStep(f"urn:pulumi:prod::everspot::{kind}::part", kind, (op,), state, new, {"any": op})
-    beside = LoggedStep(
+    topic = LoggedStep(
         "urn:pulumi:prod::everspot::aws:sns/topic:Topic::t", "aws:sns/topic:Topic", ("create",), None, state
     )
     verb = "deleted" if op == "delete" else "replaced"
@@ -391,7 +391,7 @@ def test_what_instances_need_and_lose_is_a_harm_to_jobs_that_run(kind: str, op: 
         (RunningJobs({}), "; no job runs now.", False),
     ):
         job_effects = [
-            (e.text, e.harm) for e in effects((step, beside), resource_kinds(), running) if e.resource == "part"
+            (e.text, e.harm) for e in effects((step, topic), resource_kinds(), running) if e.resource == "part"
         ]
         assert job_effects == ([(f"{verb}: {effect}{end}", harm)] if effect is not None else [])
     if op == "delete":

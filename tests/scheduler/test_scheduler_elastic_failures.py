@@ -137,11 +137,11 @@ def test_a_template_version_that_ec2_does_not_know_yet_is_asked_for_again_for_a_
         assert failing.here.state("j") == "SUCCEEDED"
         return
     failing.pass_time(timedelta(hours=1))
-    asked = len(failing.here.intents())
-    assert 3 <= asked <= 6, "after 1, 2, 4 and 8 minutes"
+    intent_count = len(failing.here.intents())
+    assert 3 <= intent_count <= 6, "after 1, 2, 4 and 8 minutes"
     failing.here.schedulers = [failing.here.scheduler("s2")]
     failing.pass_time(timedelta(hours=1))
-    assert len(failing.here.intents()) == asked, "the next scheduler knows as much"
+    assert len(failing.here.intents()) == intent_count, "the next scheduler knows as much"
     assert "until the stack is corrected" in words(failing.here, "j")
 
 

@@ -16,7 +16,7 @@ from everspot import common
 from everspot.aws import arns, existing, policies, preview_queries, rules, tagging
 from everspot.aws.nat import ANYWHERE, add_nat
 from everspot.aws.rules import AwsEgressArgs
-from everspot.guard import Move, Settings, list_changed
+from everspot.guard import PlaceChange, Settings, list_changed
 from everspot.parts import outputs
 
 DEFAULT_CIDR = "10.64.0.0/16"
@@ -293,7 +293,7 @@ def _list_moved(old: Settings, new: Settings) -> list[str]:
     return list_changed(whole, new) or (["list of zones"] if subnets else [])
 
 
-CUT_OFF = Move(
+CUT_OFF = PlaceChange(
     _list_moved,
     "replaces subnets, routes and endpoints",
     "Instances in them reach the store no longer: their jobs go on elsewhere, from an older checkpoint",

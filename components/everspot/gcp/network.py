@@ -19,7 +19,7 @@ from pulumi_gcp import compute
 
 from everspot import common
 from everspot.gcp import preview_queries, tagging
-from everspot.guard import Move, Settings, list_changed
+from everspot.guard import PlaceChange, Settings, list_changed
 from everspot.parts import outputs
 
 DEFAULT_CIDR = "10.64.0.0/16"
@@ -258,7 +258,7 @@ def _list_moved(old: Settings, new: Settings) -> list[str]:
     return list_changed(old, new)
 
 
-CUT_OFF = Move(
+CUT_OFF = PlaceChange(
     _list_moved,
     "replaces the subnetwork",
     "Google Cloud deletes no subnetwork with instances in it: the update fails when the rest is changed already, and "

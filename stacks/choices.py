@@ -72,6 +72,6 @@ class _Clouds(Mapping[str, CloudChoice]):
         return len(self._modules)
 
 
-CLOUDS: Mapping[str, CloudChoice] = _Clouds(
+CHOICES: Mapping[str, CloudChoice] = _Clouds(
     {"aws": "choice_aws", "gcp": "choice_gcp", "kubernetes": "choice_kubernetes"}
 )

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any
 
 import pulumi
-from choices import CLOUDS, CloudChoice
+from choices import CHOICES, CloudChoice
 from everspot.common import MAX_CLUSTER_NAME
 from everspot_core.validation.problems import BadInputs, Problems, camel, near, shown
 
@@ -96,7 +96,7 @@ def _add_rules(problems: Problems, prefix: str, name: str, section: Section, sta
     reported = [problem.path for problem in problems.collected]
     rule_problems = Problems(prefix)
     sound = _name_fits(stack)
-    CLOUDS[section.cloud].add_problems(rule_problems, name, cluster_name(stack if sound else "dev"), section.args)
+    CHOICES[section.cloud].add_problems(rule_problems, name, cluster_name(stack if sound else "dev"), section.args)
     for problem in rule_problems.collected:
         if not any(_within(problem.path, path) or _within(path, problem.path) for path in reported if path):
             problems.add(problem.path, problem.reason)
@@ -141,11 +141,11 @@ def _section(problems: Problems, config: pulumi.Config, name: str, stack: str) -
     if value is None or not here.need(isinstance(value, dict), "", f"has to be a mapping, not {shown(value)}"):
         return None
     cloud = value.pop(CLOUD, None)
-    if not isinstance(cloud, str) or cloud not in CLOUDS:
-        problem = "is missing" if cloud is None else f"{shown(cloud)} is none{near(str(cloud), CLOUDS)}"
-        here.add(CLOUD, f"{problem}; there is {', '.join(CLOUDS)}")
+    if not isinstance(cloud, str) or cloud not in CHOICES:
+        problem = "is missing" if cloud is None else f"{shown(cloud)} is none{near(str(cloud), CHOICES)}"
+        here.add(CLOUD, f"{problem}; there is {', '.join(CHOICES)}")
         return None
-    choice = CLOUDS[cloud]
+    choice = CHOICES[cloud]
     if (args := getattr(choice, f"{name}_args")) is None:
         here.add(CLOUD, f"{cloud} has no {name} of its own: it is that of the cloud that its nodes are from")
         return None

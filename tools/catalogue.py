@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT / "tools/catalogue_data"
 WRITTEN = ROOT / "core/everspot_core/data"
-CLOUDS = ("aws", "gcp")
+CATALOGUE_CLOUDS = ("aws", "gcp")
 
 RESOURCES = (
     "instance_type", "arch", "vcpus", "memory_gib", "gpu", "gpus", "gpu_memory_gib", "local_nvme_gb", "network_gbps",
@@ -58,7 +58,7 @@ def render(cloud: str) -> str:
 
 def main() -> None:
     """Write or check."""
-    expected = {WRITTEN / f"{cloud}.csv": render(cloud) for cloud in CLOUDS}
+    expected = {WRITTEN / f"{cloud}.csv": render(cloud) for cloud in CATALOGUE_CLOUDS}
     if "--check" in sys.argv[1:]:
         stale = [str(path.relative_to(ROOT)) for path, text in expected.items() if path.read_text("utf-8") != text]
         if stale:

@@ -198,8 +198,8 @@ def rules() -> str:
     for begin, title in begins:
         parts += [f"## {title}", ""]
         for rule in (rule for rule in RULES.values() if rule.id.startswith(begin)):
-            twins = f" Checkov: {', '.join(rule.twins)}." if rule.twins else ""
-            parts.append(_rule(rule, twins))
+            checkov = f" Checkov: {', '.join(rule.checkov)}." if rule.checkov else ""
+            parts.append(_rule(rule, checkov))
         parts.append("")
     parts += ["## Whole stacks", "", *(_rule(rule) for rule in STACK_RULES.values())]
     for model, title in ((EnvironmentRules, "Settings of an environment"), (RuleException, "An exception")):

@@ -12,14 +12,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = ROOT / "clouds/everspot_clouds/setting_names.json"
 SECTIONS = {"bootstrap": "Bootstrap", "account": "AccountSetup", "cluster": "TrainingCluster"}
-CLOUDS = ("Aws", "Gcp")
+COMPONENT_PREFIXES = ("Aws", "Gcp")
 INSIDE = {"kubernetes": {"cluster": "AwsKubernetesPool"}}
 """The components of the clouds that are inside another one."""
 
 
 def names(schema: Mapping[str, Any]) -> str:
     """By cloud and section, each setting with those in it: null where it holds a plain value or keys of one's own."""
-    components = {cloud.lower(): {section: f"{cloud}{kind}" for section, kind in SECTIONS.items()} for cloud in CLOUDS}
+    components = {
+        cloud.lower(): {section: f"{cloud}{kind}" for section, kind in SECTIONS.items()} for cloud in COMPONENT_PREFIXES
+    }
     sections = {
         cloud: {
             section: _below(schema, schema["resources"][f"everspot:index:{component}"]["inputProperties"])

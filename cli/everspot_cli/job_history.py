@@ -17,7 +17,7 @@ from rich.text import Text
 from everspot_cli.tables import duration, empty_table, stamp
 
 _STYLE = {
-    EventKind.NOTICE: "yellow",
+    EventKind.STOP_DEMANDED: "yellow",
     EventKind.INTERRUPTED: "magenta",
     EventKind.LOST: "red",
     EventKind.ERROR: "red",

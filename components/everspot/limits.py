@@ -17,9 +17,9 @@ class LimitsArgs(TypedDict):
     """Interval of the heartbeats of an instance without a job, at least 5s. A lease is renewed after 0.6 of
     `lease_ttl`, and not more often than this. Default: 10s."""
     poll_every: NotRequired[str]
-    """How often an agent looks for its assignment. Default: 2s."""
+    """How often an agent without a job polls its assignment. Default: 2s."""
     tick_every: NotRequired[str]
-    """How often the scheduler decides. Default: 5s."""
+    """Interval of the scheduler's ticks, which are further apart while little changes. Default: 5s."""
     notice_poll: NotRequired[str]
     """How often an agent asks the metadata service for notices; AWS advises 5s or less. Default: 2s."""
     orphan_limit: NotRequired[str]

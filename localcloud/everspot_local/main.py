@@ -26,11 +26,11 @@ from everspot_local.environment import project_root, variables
 from everspot_local.kubernetes_choice import KubernetesChoice
 from everspot_local.market import clock as clocks
 from everspot_local.options import (
-    CLOUDS,
     DELAYS,
     DISTURBANCES,
     DOORS,
     EMULATED_SCALE,
+    LOCAL_CLOUDS,
     REGIONS,
     SCALE,
     Options,
@@ -56,7 +56,7 @@ _USUAL = {"aws": "eu-west-1"}
 @app.command()
 def up(
     state_dir: StateDir = HERE,
-    cloud: Annotated[str, typer.Option(help=f"Which cloud: {', '.join(CLOUDS)}, or kubernetes, on aws.")] = "aws",
+    cloud: Annotated[str, typer.Option(help=f"Which cloud: {', '.join(LOCAL_CLOUDS)}, or kubernetes, on aws.")] = "aws",
     port: Annotated[int, typer.Option(help="Port of the endpoint; 0 takes a free one.")] = 0,
     time_scale: Annotated[
         float | None, typer.Option(help="Market seconds in a real second, by default 12, and 0.25 for --machines vm.")
@@ -95,8 +95,8 @@ def up(
     if cloud == kubernetes_choice.NAME:
         kubernetes = kubernetes_choice.choose(state_dir, time_scale, machines, boot_command, no_processes)
         cloud, time_scale = kubernetes_choice.MACHINES, kubernetes_choice.SCALE
-    if cloud not in CLOUDS:
-        fail(f"--cloud: there is no cloud {cloud!r} here; one of {', '.join(CLOUDS)}")
+    if cloud not in LOCAL_CLOUDS:
+        fail(f"--cloud: there is no cloud {cloud!r} here; one of {', '.join(LOCAL_CLOUDS)}")
     clock = _need(clock_of).clock if clock_of is not None else ""
     if clock and time_scale is not None and time_scale != clocks.read(clock)[0]:
         fail(f"--time-scale: the clock of {clock_of} runs {clocks.read(clock)[0]:g} times as fast, not {time_scale:g}")
@@ -156,7 +156,7 @@ def _check_sold(cloud: str, region: str) -> None:
 
 @app.command()
 def image(
-    cloud: Annotated[str, typer.Option(help=f"Whose machines boot from it: {' or '.join(CLOUDS)}.")] = "aws",
+    cloud: Annotated[str, typer.Option(help=f"Whose machines boot from it: {' or '.join(LOCAL_CLOUDS)}.")] = "aws",
     cache: Annotated[Path, typer.Option(help="Folder of images and their layers.")] = IMAGES,
     as_json: AsJson = False,
 ) -> None:
@@ -165,8 +165,8 @@ def image(
     from everspot_local.image.inputs import Base, NotACheckout
     from everspot_local.machines.namespaces import why_not
 
-    if cloud not in CLOUDS:
-        fail(f"--cloud: there is no cloud {cloud!r} here; one of {', '.join(CLOUDS)}")
+    if cloud not in LOCAL_CLOUDS:
+        fail(f"--cloud: there is no cloud {cloud!r} here; one of {', '.join(LOCAL_CLOUDS)}")
     if reason := why_not():
         fail(f"no image can be baked here: {reason}")
     try:

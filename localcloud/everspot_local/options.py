@@ -8,7 +8,7 @@ from pathlib import Path
 from everspot_local.market.delays import Delays
 from everspot_local.market.disturbances import CALM, DisturbanceRates
 
-CLOUDS = ("aws", "gcp")
+LOCAL_CLOUDS = ("aws", "gcp")
 REGIONS = {"aws": "us-east-1", "gcp": "europe-west4"}
 DELAYS = {
     "aws": Delays(),
@@ -64,7 +64,7 @@ class Options:
         quotas: values by quota code, where they differ from the defaults.
         delays: of the cloud's own actions; None for the cloud's defaults.
         disturbances: what the services do wrong; None for the cloud's defaults.
-        cloud: one of `CLOUDS`.
+        cloud: one of `LOCAL_CLOUDS`.
         epoch: real seconds since 1970 at which market time starts; None for now. Clouds of one scale and epoch keep the
             same time.
     """
@@ -84,8 +84,8 @@ class Options:
     epoch: int | None = None
 
     def __post_init__(self) -> None:
-        if self.cloud not in CLOUDS:
-            raise ValueError(f"there is no cloud {self.cloud!r} here; one of {', '.join(CLOUDS)}")
+        if self.cloud not in LOCAL_CLOUDS:
+            raise ValueError(f"there is no cloud {self.cloud!r} here; one of {', '.join(LOCAL_CLOUDS)}")
         object.__setattr__(self, "region", self.region or REGIONS[self.cloud])
 
     @property

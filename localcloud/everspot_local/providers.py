@@ -9,7 +9,7 @@ from everspot_local.machines.lifecycle import Machines
 from everspot_local.market.market import LocalMarket
 from everspot_local.market.market_log import Journal
 from everspot_local.market.quotas import Quotas
-from everspot_local.options import CLOUDS, Options
+from everspot_local.options import LOCAL_CLOUDS, Options
 
 
 class CloudProvider(Protocol):
@@ -66,8 +66,8 @@ def abroad(cloud: str, url: str) -> dict[str, str]:
     Raises:
         ValueError: for a cloud that is unknown.
     """
-    if cloud not in CLOUDS:
-        raise ValueError(f"there is no cloud {cloud!r} here; one of {', '.join(CLOUDS)}")
+    if cloud not in LOCAL_CLOUDS:
+        raise ValueError(f"there is no cloud {cloud!r} here; one of {', '.join(LOCAL_CLOUDS)}")
     return cast(dict[str, str], _part(cloud, "environment").abroad(url))
 
 

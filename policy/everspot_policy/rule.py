@@ -64,7 +64,7 @@ class Rule:
         title: the requirement, one sentence.
         remedy: how to fix a problem, and the limits of the rule.
         types: patterns of the resource types that it looks at.
-        twins: the ids of Checkov's checks of the same thing.
+        checkov: the ids of Checkov's checks of the same thing.
     """
 
     id: str
@@ -73,7 +73,7 @@ class Rule:
     title: str
     remedy: str
     types: tuple[str, ...]
-    twins: tuple[str, ...] = ()
+    checkov: tuple[str, ...] = ()
     check: RuleCheck = field(repr=False, kw_only=True)
 
     def concerns(self, type_: str) -> bool:
@@ -89,10 +89,10 @@ def rule(
     title: str,
     remedy: str,
     types: tuple[str, ...],
-    twins: tuple[str, ...] = (),
+    checkov: tuple[str, ...] = (),
 ) -> Callable[[RuleCheck], Rule]:
     """Make a rule of the function that finds its problems."""
-    return lambda check: Rule(id_, level, severity, title, remedy, types, twins, check=check)
+    return lambda check: Rule(id_, level, severity, title, remedy, types, checkov, check=check)
 
 
 def judge(

@@ -75,7 +75,7 @@ def drive(cluster: Cluster, plan: Plan = plan) -> WorkloadRun:
     tick = timedelta(seconds=cluster.workload.fleet.tick_seconds)
     horizon = BEGIN + hours(cluster.workload.horizon_hours)
     while True:
-        plan_count, again, stuck = settle(cluster, plan)
+        plan_count, again, stuck = plan_until_stable(cluster, plan)
         plans += plan_count
         if cluster.over or (stuck and cluster.quiet):
             break
@@ -102,7 +102,7 @@ def close_run(cluster: Cluster, plans: int) -> WorkloadRun:
     )
 
 
-def settle(cluster: Cluster, plan: Plan) -> tuple[int, bool, bool]:
+def plan_until_stable(cluster: Cluster, plan: Plan) -> tuple[int, bool, bool]:
     """Plan and act until nothing changes.
 
     Return how many plans that took, whether to ask again after a tick, and whether no waiting job can ever run.

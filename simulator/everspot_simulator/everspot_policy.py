@@ -3,7 +3,7 @@
 The policy makes a view of the engine's state, runs the plan, and carries out its actions until no action is left. The
 market that the job then holds is the choice. A launch takes no time here, because the engine counts the changeover.
 
-Each region is a cluster of a federation. Before it plans, the job moves to another one if `decide` says so, by the
+Each region is a cluster of a federation. Before it plans, the job moves to another one if `decide_move` says so, by the
 forecasts of all of them.
 """
 
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.cluster.manifest import Limits
-from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, decide, needs_no_move
+from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, decide_move, needs_no_move
 from everspot_core.federation.forecast import COPIED_PER_HOUR, MoveCost, forecast_job
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.jobs import lease
@@ -174,7 +174,7 @@ class _Job:
         if needs_no_move(traveller, here, DEFAULT):
             return None
         others = [n for n in range(len(self._keys_of)) if n != state.region]
-        move = decide(traveller, here, [self._elsewhere(state, outlook, now, n) for n in others], DEFAULT, now)
+        move = decide_move(traveller, here, [self._elsewhere(state, outlook, now, n) for n in others], DEFAULT, now)
         return None if move is None else self._regions.names.index(move.cluster)
 
     def _elsewhere(self, state: State, outlook: Outlook, now: datetime, region: int) -> Forecast:

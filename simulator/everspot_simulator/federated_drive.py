@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from everspot_core.federation.decision import DEFAULT, MovableJob, Move, MoveWhy, decide, needs_no_move
+from everspot_core.federation.decision import DEFAULT, MovableJob, Move, MoveWhy, decide_move, needs_no_move
 from everspot_core.federation.forecast import MoveCost, forecast_job
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.jobs.changeover import Changeover
@@ -21,7 +21,7 @@ from everspot_core.schedule import JobView, PoolKey, plan
 from everspot_core.schedule.jobs import critical
 
 from everspot_simulator.cluster import Cluster
-from everspot_simulator.drive import WorkloadRun, close_run, settle
+from everspot_simulator.drive import WorkloadRun, close_run, plan_until_stable
 from everspot_simulator.federated import FederatedWorkload
 from everspot_simulator.state import Task, hours
 from everspot_simulator.supply import BEGIN
@@ -111,7 +111,7 @@ class _Member:
     def __init__(self, name: str, cluster: Cluster) -> None:
         self.name, self.cluster, self.plans = name, cluster, 0
         self._due, self._next = _NEVER, _NEVER
-        self.settle()
+        self.plan_until_stable()
 
     @property
     def next_moment(self) -> datetime:
@@ -122,13 +122,13 @@ class _Member:
         event = self._next <= now
         self.cluster.pass_to(now)
         if event:
-            self.settle()
+            self.plan_until_stable()
 
-    def settle(self) -> None:
+    def plan_until_stable(self) -> None:
         """Plan until nothing changes."""
         cluster, self._due = self.cluster, _NEVER
         if not cluster.over or cluster.machines:
-            plan_count, again, _ = settle(cluster, plan)
+            plan_count, again, _ = plan_until_stable(cluster, plan)
             self.plans += plan_count
             self._due = cluster.now + timedelta(seconds=cluster.fleet.tick_seconds) if again else _NEVER
         self._next = min(self._due, cluster.next_moment() or _NEVER)
@@ -226,7 +226,7 @@ class _Federation:
             return
         others = [n for n in self._members if n != job.at]
         elsewhere = [forecast_job(view, published[n], now, move_cost=self._passage(job, n)) for n in others]
-        move = decide(traveller, here, elsewhere, DEFAULT, now)
+        move = decide_move(traveller, here, elsewhere, DEFAULT, now)
         if move is not None:
             self._offer(job, view, move, fresh)
 
@@ -263,7 +263,7 @@ class _Federation:
             )
         )
         job.at, job.goal, job.arrives_at, job.moved_at = None, move.cluster, self._now + move_cost.expected, self._now
-        member.settle()
+        member.plan_until_stable()
 
     def _arrive(self, job: FederatedJob) -> None:
         """Put the job into the queue of its goal: at home unchanged, elsewhere as a visit, whose wait goes on."""
@@ -274,7 +274,7 @@ class _Federation:
         job.at, job.arrives_at = job.goal, None
         member.pass_to(self._now)
         member.cluster.tasks[task.job.id] = task
-        member.settle()
+        member.plan_until_stable()
 
     def _passage(self, job: FederatedJob, goal: str) -> MoveCost:
         """Return the way to another cluster. From one host to the next it leads home, as only the home deals with

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from everspot_core.cluster.manifest import Limits
 from everspot_core.jobs.records import Assignment, Notice, NoticeKind
 from everspot_train.agent.actions import Action, JobKey
-from everspot_train.agent.decide import decide
+from everspot_train.agent.decide import decide_actions
 from everspot_train.agent.world import LeaseView, Memory, World
 from everspot_train.rundir import Status, TrainingPhase
 
@@ -40,7 +40,7 @@ def running(now: float = 100, **fields: object) -> World:
 
 
 def acts(memory: Memory, observed_world: World, limits: Limits = LIMITS) -> list[Action]:
-    return decide(memory, observed_world, limits)[1]
+    return decide_actions(memory, observed_world, limits)[1]
 
 
 BUSY = Memory(job=JOB)

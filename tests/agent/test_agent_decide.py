@@ -19,7 +19,7 @@ from everspot_train.agent.actions import (
     Take,
     Terminate,
 )
-from everspot_train.agent.decide import decide, forget_job, retry_later
+from everspot_train.agent.decide import decide_actions, forget_job, retry_later
 from everspot_train.agent.stop_demand import KILL_GRACE, PATIENCE
 from everspot_train.agent.world import LeaseView, Memory, World
 from everspot_train.rundir import Status, TrainingPhase
@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 
 def test_an_assignment_is_taken_once() -> None:
-    memory, actions = decide(Memory(), world(assignment=assignment()), LIMITS)
+    memory, actions = decide_actions(Memory(), world(assignment=assignment()), LIMITS)
     assert actions == [Take(JOB)]
     memory = forget_job(memory, seconds(101))
     assert acts(memory, world(102, assignment=assignment())) == []
@@ -37,7 +37,7 @@ def test_an_assignment_is_taken_once() -> None:
 
 
 def test_a_job_whose_lease_could_not_be_asked_for_is_tried_again() -> None:
-    memory, _ = decide(Memory(), world(assignment=assignment()), LIMITS)
+    memory, _ = decide_actions(Memory(), world(assignment=assignment()), LIMITS)
     assert acts(retry_later(memory), world(101, assignment=assignment())) == [Take(JOB)]
 
 
@@ -51,14 +51,14 @@ def test_a_job_whose_lease_could_not_be_asked_for_is_tried_again() -> None:
     ],
 )
 def test_a_job_that_comes_too_late_is_given_back_unstarted(observed_world: World, reason: Reason) -> None:
-    memory, actions = decide(Memory(), observed_world, LIMITS)
+    memory, actions = decide_actions(Memory(), observed_world, LIMITS)
     assert actions == [Decline(JOB, reason)]
     assert acts(memory, observed_world) == []
 
 
 def test_a_notice_asks_to_stop_then_terminates_then_kills_before_the_instance_is_taken() -> None:
     notice = interruption(30)
-    memory, actions = decide(BUSY, running(interruption=notice), LIMITS)
+    memory, actions = decide_actions(BUSY, running(interruption=notice), LIMITS)
     request = actions[0]
     assert isinstance(request, AskToStop)
     assert request.first
@@ -67,26 +67,26 @@ def test_a_notice_asks_to_stop_then_terminates_then_kills_before_the_instance_is
         "metadata",
         seconds(130),
     )
-    memory, actions = decide(memory, running(125, interruption=notice), LIMITS)
+    memory, actions = decide_actions(memory, running(125, interruption=notice), LIMITS)
     assert actions == []
-    memory, actions = decide(memory, running(126, interruption=notice), LIMITS)
+    memory, actions = decide_actions(memory, running(126, interruption=notice), LIMITS)
     assert actions == [Terminate()]
-    memory, actions = decide(memory, running(127, interruption=notice), LIMITS)
+    memory, actions = decide_actions(memory, running(127, interruption=notice), LIMITS)
     assert actions == []
-    late, actions = decide(memory, running(127.5, interruption=notice), LIMITS)
+    late, actions = decide_actions(memory, running(127.5, interruption=notice), LIMITS)
     assert actions == [Terminate(final=True)]
     assert acts(late, running(127.9, interruption=notice)) == []
-    memory, actions = decide(memory, running(128, interruption=notice), LIMITS)
+    memory, actions = decide_actions(memory, running(128, interruption=notice), LIMITS)
     assert actions == [Kill()]
     assert acts(memory, running(129, interruption=notice)) == []
 
 
 def test_a_notice_that_comes_late_still_leaves_time_for_a_checkpoint() -> None:
     notice = interruption(3)  # less than the margin
-    memory, actions = decide(BUSY, running(interruption=notice), LIMITS)
+    memory, actions = decide_actions(BUSY, running(interruption=notice), LIMITS)
     assert [type(action) for action in actions] == [AskToStop]
     assert acts(memory, running(101.4, interruption=notice)) == []
-    memory, actions = decide(memory, running(101.5, interruption=notice), LIMITS)
+    memory, actions = decide_actions(memory, running(101.5, interruption=notice), LIMITS)
     assert actions == [Terminate()]
     assert acts(memory, running(102.3, interruption=notice)) == [Kill()]
 
@@ -105,7 +105,7 @@ def test_a_clock_that_runs_ahead_leaves_the_program_its_time(notice: dict[str, o
     notice of a cloud."""
     memory, times = BUSY, dict[type[Action], float]()
     for tick in range(100 * 10, 140 * 10):
-        memory, actions = decide(memory, running(tick / 10, status=status, **notice), LIMITS)
+        memory, actions = decide_actions(memory, running(tick / 10, status=status, **notice), LIMITS)
         times = {type(action): tick / 10 for action in actions} | times
     assert times[AskToStop] == 100
     assert times[Terminate] == (126 if status is not None else 100)
@@ -114,8 +114,8 @@ def test_a_clock_that_runs_ahead_leaves_the_program_its_time(notice: dict[str, o
 
 
 def test_an_agent_that_stood_still_sends_sigterm_before_sigkill() -> None:
-    memory, _ = decide(BUSY, running(interruption=interruption(30)), LIMITS)
-    memory, actions = decide(memory, running(135, interruption=interruption(30)), LIMITS)
+    memory, _ = decide_actions(BUSY, running(interruption=interruption(30)), LIMITS)
+    memory, actions = decide_actions(memory, running(135, interruption=interruption(30)), LIMITS)
     assert actions == [Terminate()]
     assert Kill() not in acts(memory, running(136.9, interruption=interruption(30)))
     assert Kill() in acts(memory, running(137, interruption=interruption(30)))
@@ -130,12 +130,12 @@ def test_a_notice_in_scaled_time_leaves_the_real_time_that_it_takes() -> None:
 
 def test_an_earlier_deadline_tightens_a_stop_and_the_first_reason_stands() -> None:
     order = assignment(order=Order.STOP, reason=Reason.DRILL)
-    memory, actions = decide(BUSY, running(assignment=order), LIMITS)
+    memory, actions = decide_actions(BUSY, running(assignment=order), LIMITS)
     request = actions[0]
     assert isinstance(request, AskToStop)
     assert request.stop.deadline is None
     assert request.stop.term_at == seconds(100) + PATIENCE
-    memory, actions = decide(memory, running(101, assignment=order, interruption=interruption(40)), LIMITS)
+    memory, actions = decide_actions(memory, running(101, assignment=order, interruption=interruption(40)), LIMITS)
     tightened = actions[0]
     assert isinstance(tightened, AskToStop)
     assert not tightened.first
@@ -145,23 +145,23 @@ def test_an_earlier_deadline_tightens_a_stop_and_the_first_reason_stands() -> No
 
 
 def test_the_same_notice_by_both_paths_is_one_stop() -> None:
-    memory, actions = decide(BUSY, running(interruption=interruption(60)), LIMITS)
+    memory, actions = decide_actions(BUSY, running(interruption=interruption(60)), LIMITS)
     order = assignment(order=Order.STOP, reason=Reason.NOTICE, cordoned=True, deadline=NOON + seconds(60))
     assert len(actions) == 1
     assert acts(memory, running(101, interruption=interruption(60), assignment=order)) == []
 
 
 def test_a_program_that_never_reported_gets_sigterm_immediately_and_all_the_time() -> None:
-    memory, actions = decide(BUSY, running(status=None, interruption=interruption(60)), LIMITS)
+    memory, actions = decide_actions(BUSY, running(status=None, interruption=interruption(60)), LIMITS)
     assert isinstance(actions[0], AskToStop)
     assert actions[1:] == [Terminate()]
     assert acts(memory, running(143, status=None, interruption=interruption(60))) == []
-    memory, actions = decide(memory, running(144, status=None, interruption=interruption(60)), LIMITS)
+    memory, actions = decide_actions(memory, running(144, status=None, interruption=interruption(60)), LIMITS)
     assert actions == [Terminate(final=True)]
     assert acts(memory, running(157, status=None, interruption=interruption(60))) == []
     assert acts(memory, running(158, status=None, interruption=interruption(60))) == [Kill()]
     order = assignment(order=Order.STOP, reason=Reason.CANCEL)
-    memory, _ = decide(BUSY, running(status=None, assignment=order), LIMITS)
+    memory, _ = decide_actions(BUSY, running(status=None, assignment=order), LIMITS)
     assert acts(memory, running(100 + KILL_GRACE.total_seconds(), status=None, assignment=order)) == [Kill()]
 
 
@@ -173,15 +173,15 @@ def test_a_stop_for_another_ownership_is_not_heeded() -> None:
 def test_each_recommendation_asks_for_one_checkpoint() -> None:
     first = Notice(kind=NoticeKind.REBALANCE, source="metadata", seen_at=NOON, action_at=NOON)
     second = first.model_copy(update={"action_at": NOON + seconds(60)})
-    memory, actions = decide(BUSY, running(rebalance=first), LIMITS)
+    memory, actions = decide_actions(BUSY, running(rebalance=first), LIMITS)
     assert actions == [AskForCheckpoint(1, first)]
-    memory, actions = decide(memory, running(101, rebalance=first), LIMITS)
+    memory, actions = decide_actions(memory, running(101, rebalance=first), LIMITS)
     assert actions == []
     assert acts(memory, running(102, rebalance=second)) == [AskForCheckpoint(2, second)]
 
 
 def test_a_lost_lease_abandons_whatever_else_is_going_on() -> None:
-    memory, actions = decide(BUSY, running(lease=LeaseView.LOST, interruption=interruption(60)), LIMITS)
+    memory, actions = decide_actions(BUSY, running(lease=LeaseView.LOST, interruption=interruption(60)), LIMITS)
     assert [type(action) for action in actions] == [Abandon]
     assert memory.job is None
     assert acts(BUSY, running(lease=LeaseView.LOST, running=False, exit_code=0))[0] == Abandon("the lease is lost")
@@ -208,14 +208,14 @@ def test_a_fenced_trainer_is_abandoned_and_not_concluded() -> None:
 
 def test_a_release_that_failed_is_concluded_again_until_the_lease_is_over() -> None:
     observed_world = running(running=False, exit_code=0, status=Status(phase=TrainingPhase.FINISHED))
-    memory, actions = decide(BUSY, observed_world, LIMITS)
+    memory, actions = decide_actions(BUSY, observed_world, LIMITS)
     assert isinstance(actions[0], Conclude)
     assert isinstance(acts(memory, replace(observed_world, now=seconds(105)))[0], Conclude)
     assert isinstance(acts(memory, replace(observed_world, lease=LeaseView.LOST))[0], Abandon)
 
 
 def test_sigterm_stops_the_job_first_and_then_the_agent() -> None:
-    memory, actions = decide(BUSY, running(shutdown_by=seconds(180)), LIMITS)
+    memory, actions = decide_actions(BUSY, running(shutdown_by=seconds(180)), LIMITS)
     request = actions[0]
     assert isinstance(request, AskToStop)
     assert request.stop.reason is Reason.SHUTDOWN
@@ -228,7 +228,7 @@ def test_sigterm_stops_the_job_first_and_then_the_agent() -> None:
 
 def test_an_order_to_leave_stops_the_job_whichever_it_is_and_then_powers_off() -> None:
     leave = assignment(JobKey("job-7", 3), order=Order.LEAVE, reason=Reason.ROLL, job_id=None)
-    memory, actions = decide(BUSY, running(assignment=leave), LIMITS)
+    memory, actions = decide_actions(BUSY, running(assignment=leave), LIMITS)
     request = actions[0]
     assert isinstance(request, AskToStop)
     assert (request.stop.reason, request.stop.source) == (Reason.ROLL, "roll")
@@ -240,20 +240,20 @@ def test_an_order_to_leave_stops_the_job_whichever_it_is_and_then_powers_off() -
 
 def test_a_job_that_came_with_an_order_to_leave_is_given_back_first() -> None:
     order = assignment(order=Order.LEAVE, reason=Reason.RELEASE)
-    memory, actions = decide(Memory(), world(100, assignment=order), LIMITS)
+    memory, actions = decide_actions(Memory(), world(100, assignment=order), LIMITS)
     assert actions == [Decline(JOB, Reason.RELEASE)]
     assert isinstance(acts(memory, world(101, assignment=order))[0], EndAgent)
 
 
 def test_an_unfit_machine_gives_back_what_is_put_there_and_is_idle_as_long_as_it_may() -> None:
-    memory, actions = decide(Memory(), world(100, assignment=assignment(), unfit="no room"), LIMITS)
+    memory, actions = decide_actions(Memory(), world(100, assignment=assignment(), unfit="no room"), LIMITS)
     assert actions == [Decline(JOB, Reason.CORDON)]
     limits = LIMITS.model_copy(update={"idle_limit": timedelta(minutes=1)})
     assert acts(memory, world(170, unfit="no room"), limits) == [EndAgent("no job for the idle limit", poweroff=True)]
 
 
 def test_the_folder_of_a_silent_program_is_left_the_time_that_it_took_last() -> None:
-    memory, _ = decide(BUSY, running(status=None, interruption=interruption(60), upload=seconds(20)), LIMITS)
+    memory, _ = decide_actions(BUSY, running(status=None, interruption=interruption(60), upload=seconds(20)), LIMITS)
     assert memory.stop is not None
     assert memory.stop.kill_at == seconds(100 + 60 - 2 - 20)
 
@@ -291,7 +291,7 @@ def test_whatever_is_seen_a_job_ends_once_and_nothing_is_told_after_its_lease(dr
     for look in sorted(drawn_worlds, key=lambda item: item.now):
         if memory.job != JOB:
             break
-        memory, actions = decide(memory, look, LIMITS)
+        memory, actions = decide_actions(memory, look, LIMITS)
         if look.lease is LeaseView.LOST:
             assert [type(action) for action in actions] == [Abandon]
         if any(isinstance(action, Conclude) for action in actions):

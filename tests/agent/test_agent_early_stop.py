@@ -103,7 +103,7 @@ def test_a_loop_on_the_library_ends_at_the_same_step_whether_interrupted_or_not(
     start(cluster, "job-2", "fit.py", hold=hold)
     wait_for_gate(cluster, "job-2", hold)
     cluster.stop("job-2-first", Reason.DRILL)
-    eventually("it is told to stop", lambda: cluster.events("job-2", EventKind.NOTICE))
+    eventually("it is told to stop", lambda: cluster.events("job-2", EventKind.STOP_DEMANDED))
     release(cluster, "job-2", hold)
     cluster.wait_state("job-2", JobState.PENDING)
     cluster.assign("job-2", "i-2")

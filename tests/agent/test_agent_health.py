@@ -201,11 +201,11 @@ def test_a_finished_job_whose_files_are_not_uploaded_in_time_is_interrupted(
     if is_late:
         assert (record.state, record.last_reason) == (JobState.PENDING, by)
         assert EventKind.FINISHED not in kinds
-        assert [kind for kind in kinds if kind in (EventKind.NOTICE, EventKind.INTERRUPTED)] == [
-            EventKind.NOTICE,
+        assert [kind for kind in kinds if kind in (EventKind.STOP_DEMANDED, EventKind.INTERRUPTED)] == [
+            EventKind.STOP_DEMANDED,
             EventKind.INTERRUPTED,
         ]
     else:
         assert (record.state, record.last_reason) == (JobState.SUCCEEDED, Reason.FINISHED)
         assert len(slow.store.outputs("job-1").list()) == OUTPUTS
-        assert not {EventKind.NOTICE, EventKind.SKIPPED} & set(kinds)
+        assert not {EventKind.STOP_DEMANDED, EventKind.SKIPPED} & set(kinds)

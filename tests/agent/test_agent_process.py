@@ -84,7 +84,7 @@ def test_a_notice_of_the_metadata_service_alone_saves_every_step_and_gives_the_j
     interrupted = cluster.events("job-1", EventKind.INTERRUPTED)[0].data
     assert interrupted["step"] == interrupted["durable_step"] == executed
     assert 0 < interrupted["notice_to_durable_seconds"] < 10
-    assert cluster.events("job-1", EventKind.NOTICE)[0].data["source"] == "metadata"
+    assert cluster.events("job-1", EventKind.STOP_DEMANDED)[0].data["source"] == "metadata"
     instance_record = cluster.wait_instance("i-1", lambda record: record.state is InstanceState.DRAINING)
     assert instance_record.notice.source == "metadata"
     # It takes nothing more: what is put there is handed back unstarted.
@@ -104,7 +104,7 @@ def test_a_notice_by_the_assignment_alone_saves_every_step(cluster: Cluster) -> 
     assert record.last_reason is Reason.NOTICE
     executed = max(fact["step"] for fact in cluster.trace()) + 1
     assert cluster.final_state("job-1")["step"] == executed
-    assert cluster.events("job-1", EventKind.NOTICE)[0].data["source"] == "queue"
+    assert cluster.events("job-1", EventKind.STOP_DEMANDED)[0].data["source"] == "queue"
     polls = [path for _, path in server.requests if "spot" in path or "rebalance" in path]
     assert polls == []
     instance_record = cluster.wait_instance("i-1", lambda record: record.state is InstanceState.DRAINING)

@@ -8,7 +8,7 @@ from decide_helpers import BUSY, LIMITS, TRAINING, acts, running, seconds
 from everspot_core.jobs.records import Reason
 from everspot_store import ManualClock
 from everspot_train.agent.actions import Conclude, Kill, Stalled
-from everspot_train.agent.decide import decide
+from everspot_train.agent.decide import decide_actions
 from everspot_train.agent.life import SignsOfLife
 from everspot_train.agent.process_table import cpu_seconds
 from everspot_train.agent.world import Memory, World
@@ -20,7 +20,7 @@ def train(memory: Memory, pace: float, count: int, start: float = 100, **fields:
     for number in range(count):
         start += pace
         observed_world = running(start, status=TRAINING.model_copy(update={"step": 100 + number}), **fields)
-        memory, actions = decide(memory, observed_world, LIMITS)
+        memory, actions = decide_actions(memory, observed_world, LIMITS)
         assert actions == []
     return memory, start
 
@@ -30,9 +30,9 @@ def test_a_step_that_takes_ten_times_the_usual_is_a_stall_told_once(pace: float,
     memory, last = train(BUSY, pace, 5)
     status = TRAINING.model_copy(update={"step": 104})
     assert acts(memory, running(last + stalls_after - 1, status=status)) == []
-    memory, actions = decide(memory, running(last + stalls_after, status=status), LIMITS)
+    memory, actions = decide_actions(memory, running(last + stalls_after, status=status), LIMITS)
     assert actions == [Stalled(104, stalls_after, restart=False)]
-    memory, actions = decide(memory, running(last + 2 * stalls_after, status=status), LIMITS)
+    memory, actions = decide_actions(memory, running(last + 2 * stalls_after, status=status), LIMITS)
     assert actions == []
     train(memory, pace, 5, last + 2 * stalls_after)
 
@@ -40,7 +40,7 @@ def test_a_step_that_takes_ten_times_the_usual_is_a_stall_told_once(pace: float,
 def test_a_job_that_asks_for_it_is_restarted_when_it_stalls() -> None:
     memory, last = train(BUSY, 1, 5)
     status = TRAINING.model_copy(update={"step": 104})
-    memory, actions = decide(memory, running(last + 60, status=status, restart_stalled=True), LIMITS)
+    memory, actions = decide_actions(memory, running(last + 60, status=status, restart_stalled=True), LIMITS)
     assert actions == [Stalled(104, 60, restart=True), Kill()]
     over = running(last + 61, status=status, running=False, exit_code=-9, restart_stalled=True)
     (concludes,) = acts(memory, over)
@@ -63,14 +63,14 @@ def test_before_its_steps_are_known_a_program_stalls_after_half_an_hour_without_
     def at(now: float, alive: float) -> World:
         return running(now, status=status, alive_at=seconds(alive), restart_stalled=restart)
 
-    memory, actions = decide(BUSY, at(200, 200), LIMITS)
+    memory, actions = decide_actions(BUSY, at(200, 200), LIMITS)
     assert actions == []
-    memory, actions = decide(memory, at(200 + 1799, 200), LIMITS)
+    memory, actions = decide_actions(memory, at(200 + 1799, 200), LIMITS)
     assert actions == []
-    stalled, actions = decide(memory, at(200 + 1800, 200), LIMITS)
+    stalled, actions = decide_actions(memory, at(200 + 1800, 200), LIMITS)
     assert actions == [Stalled(step, 1800, restart), *([Kill()] if restart else [])]
     assert acts(stalled, at(200 + 9000, 200)) == []
-    lives, actions = decide(stalled, at(9200, 9200), LIMITS)
+    lives, actions = decide_actions(stalled, at(9200, 9200), LIMITS)
     assert actions == []
     assert acts(lives, at(9200 + 1800, 9200))[0] == Stalled(step, 1800, restart)
 
@@ -116,6 +116,6 @@ def test_processor_time_is_that_of_a_process_and_its_children() -> None:
 def test_what_is_no_training_does_not_stall() -> None:
     memory, last = train(BUSY, 1, 5)
     saving = TRAINING.model_copy(update={"step": 104, "phase": TrainingPhase.CHECKPOINTING})
-    memory, actions = decide(memory, running(last + 600, status=saving), LIMITS)
+    memory, actions = decide_actions(memory, running(last + 600, status=saving), LIMITS)
     assert actions == []
     assert acts(memory, running(last + 601, status=TRAINING.model_copy(update={"step": 104}))) == []

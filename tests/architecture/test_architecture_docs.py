@@ -149,7 +149,7 @@ def test_the_settings_of_clusters_are_valid(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "stacks"))
     for module in ("settings", "choices", "choice_aws", "choice_kubernetes"):
         monkeypatch.delitem(sys.modules, module, raising=False)
-    from choices import CLOUDS
+    from choices import CHOICES
     from settings import parse
 
     example = "stacks/Pulumi.kubernetes-dev.yaml"  # the guide names the file, and does not repeat it
@@ -160,7 +160,7 @@ def test_the_settings_of_clusters_are_valid(monkeypatch):
     assert sections.keys() == {"aws", "kubernetes"}
     assert len(documents) == len(sections)
     for cloud, section in sections.items():
-        problems, choice = Problems(), CLOUDS[cloud]
+        problems, choice = Problems(), CHOICES[cloud]
         args = parse(problems, "", section, choice.cluster_args, cloud=choice)
         args["tags"]["Environment"] = "dev"  # from the stack's name
         choice.cluster_problems(problems, "everspot-dev", args)

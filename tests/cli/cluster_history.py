@@ -18,7 +18,7 @@ def record_history(world: Any) -> None:
     world.start("moved", 220)
     world.checkpoint("moved", 1200, 500)
     now = world.to(4000)
-    world.emit("moved", EventKind.NOTICE, source="imds", action_at=None, seen_at=now.isoformat())
+    world.emit("moved", EventKind.STOP_DEMANDED, source="imds", action_at=None, seen_at=now.isoformat())
     world.checkpoint("moved", 4010, 2000, "notice")
     world.to(4020)
     world.emit("moved", EventKind.INTERRUPTED, reason="notice", step=2000, durable_step=2000,

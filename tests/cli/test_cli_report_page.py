@@ -75,7 +75,7 @@ def test_a_cancelled_job_has_no_notice_and_one_that_never_ran_no_colour(world):
     world.assign("ended", "i-base", 100)
     world.start("ended", 110)
     world.to(500)
-    world.emit("ended", EventKind.NOTICE, source="cancel", action_at=None, seen_at=T0.isoformat())
+    world.emit("ended", EventKind.STOP_DEMANDED, source="cancel", action_at=None, seen_at=T0.isoformat())
     world.leave("ended", 510, Reason.CANCEL)
     page = world.root / "r.html"
     assert world.run("report", "--as-of", AS_OF, "--html", str(page)).code == 0

@@ -73,7 +73,7 @@ def declared(
             names = {"bootstrap": "everspot-bootstrap", "account": "everspot", "cluster": settings.cluster_name(stack)}
             for part, name in names.items():
                 if (section := getattr(parsed, part)) is not None:
-                    getattr(choices.CLOUDS[section.cloud], part)(name, section.args)
+                    getattr(choices.CHOICES[section.cloud], part)(name, section.args)
             return {}
 
         monkeypatch.syspath_prepend(str(STACKS))

@@ -56,6 +56,6 @@ def test_two_opinions_agree_on_what_is_planted(tmp_path: Path) -> None:
         for case in bad
         for findings in by_stack.values()
         for each in findings
-        if each.name == case.name and each.check in RULES[case.rule].twins
+        if each.name == case.name and each.check in RULES[case.rule].checkov
     }
-    assert {rule.id for rule in RULES.values() if rule.twins} - agreed == set(ALONE)
+    assert {rule.id for rule in RULES.values() if rule.checkov} - agreed == set(ALONE)

@@ -60,7 +60,7 @@ def test_every_mistake_is_told_at_once(settings: Any) -> None:
 
 def test_what_the_components_refuse_is_told_with_what_is_misspelt(settings: Any, monkeypatch: Any) -> None:
     region_zones = lambda: ("eu-west-1", ["eu-west-1a", "eu-west-1b"])  # noqa: E731
-    monkeypatch.setattr(sys.modules["choice_aws"], "CHOICE", replace(settings.CLOUDS["aws"], zones_now=region_zones))
+    monkeypatch.setattr(sys.modules["choice_aws"], "CHOICE", replace(settings.CHOICES["aws"], zones_now=region_zones))
     planted = {
         "cloud": "aws",
         "tags": {**TAGS, "aws:x": "1"},
@@ -236,7 +236,7 @@ def test_what_only_another_cloud_has_is_refused_by_its_name_with_what_to_do_inst
 
 
 def test_what_a_cloud_lacks_no_component_of_it_has_and_one_of_another_does(settings: Any) -> None:
-    choices = {name: settings.CLOUDS[name] for name in settings.CLOUDS}
+    choices = {name: settings.CHOICES[name] for name in settings.CHOICES}
     paths = {name: set(_paths(cloud.cluster_args)) for name, cloud in choices.items()}
     for name, cloud in choices.items():
         others = set().union(*(cloud_paths for other, cloud_paths in paths.items() if other != name))

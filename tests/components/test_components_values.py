@@ -160,7 +160,7 @@ def test_invalid_input_is_refused_by_the_program_and_by_the_review_of_its_file(
     in_review: bool,
 ) -> None:
     section = {**base, **change}
-    choice = settings.CLOUDS[base["cloud"]]
+    choice = settings.CHOICES[base["cloud"]]
     problems = Problems("everspot:cluster")
     parsed = settings.parse(
         problems,

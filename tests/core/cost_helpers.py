@@ -48,7 +48,7 @@ def interrupted_job():
             event(EventKind.ASSIGNED, 100, instance_type=TYPE, zone=ZONE, market="spot"),
             event(EventKind.TRAINING, 110, from_step=0, restored=False),
             event(EventKind.CHECKPOINTED, 400, step=290, trigger="interval"),
-            event(EventKind.NOTICE, 600, source="imds"),
+            event(EventKind.STOP_DEMANDED, 600, source="imds"),
             event(EventKind.CHECKPOINTED, 610, step=495, trigger="notice"),
             event(
                 EventKind.INTERRUPTED, 620, reason="notice", step=495, durable_step=495, notice_to_durable_seconds=10

@@ -235,9 +235,12 @@ def test_a_job_that_was_saving_when_its_replacement_was_ready_tells_nothing_of_a
 
 
 def test_saving_takes_from_the_notice_until_the_job_was_back():
-    notice, over = event(EventKind.NOTICE, 400, source="imds"), event(EventKind.INTERRUPTED, 425, reason="notice")
+    notice, over = (
+        event(EventKind.STOP_DEMANDED, 400, source="imds"),
+        event(EventKind.INTERRUPTED, 425, reason="notice"),
+    )
     assert measure_parts([*LIFE, notice, over])["save"] == 25
-    drill = [event(EventKind.NOTICE, 400, source="drill"), event(EventKind.INTERRUPTED, 425, reason="drill")]
+    drill = [event(EventKind.STOP_DEMANDED, 400, source="drill"), event(EventKind.INTERRUPTED, 425, reason="drill")]
     assert "save" not in measure_parts([*LIFE, *drill])
 
 

@@ -34,7 +34,7 @@ def begun(*more: tuple[EventKind, dict[str, object]]) -> list[tuple[EventKind, d
 @example(begun((EventKind.STEPPED, {"seconds": 10**400, "next_seconds": 1})))
 @example(begun((EventKind.INTERRUPTED, {"reason": []})))
 @example(begun((EventKind.INTERRUPTED, {"notice_to_durable_seconds": 10**400})))
-@example(begun((EventKind.NOTICE, {"seen_at": "0001-01-01T00:00:00+14:00"}), (EventKind.CHECKPOINTED, {})))
+@example(begun((EventKind.STOP_DEMANDED, {"seen_at": "0001-01-01T00:00:00+14:00"}), (EventKind.CHECKPOINTED, {})))
 @settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.sampled_from(list(EventKind)), st.dictionaries(st.sampled_from(KEYS), WILD, max_size=4)),

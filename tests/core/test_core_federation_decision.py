@@ -12,7 +12,7 @@ from everspot_core.federation.decision import (
     Move,
     MoveTerms,
     MoveWhy,
-    decide,
+    decide_move,
     describe_move,
     needs_no_move,
 )
@@ -118,7 +118,7 @@ def without_spot(hours=1.0, **more):
     ],
 )
 def test_a_job_moves_for_capacity_for_its_deadline_or_for_money(job, here, peers, to, reason):
-    move = decide(job, here, peers, DEFAULT, NOW)
+    move = decide_move(job, here, peers, DEFAULT, NOW)
     assert (move and move.cluster, move and move.reason) == (to, reason)
 
 
@@ -155,7 +155,7 @@ def test_a_job_moves_for_capacity_for_its_deadline_or_for_money(job, here, peers
     ],
 )  # fmt: skip
 def test_a_job_does_not_wait_for_spot_where_a_peer_has_some_at_an_acceptable_price(job, here, peers, to):
-    move = decide(job, here, peers, DEFAULT, NOW)
+    move = decide_move(job, here, peers, DEFAULT, NOW)
     assert (move and (move.cluster, move.reason)) == (to and (to, MoveWhy.NO_CAPACITY))
 
 
@@ -163,7 +163,7 @@ def test_a_job_does_not_wait_for_spot_where_a_peer_has_some_at_an_acceptable_pri
 def test_a_cluster_where_the_job_got_no_instance_is_asked_again_ever_later(vain, minutes):
     def is_offered(later):
         job = replace(UNDATED, declined={"peer": NOW}, fruitless_visits={"peer": vain})
-        return decide(job, dry(), [place()], DEFAULT, NOW + timedelta(minutes=later)) is not None
+        return decide_move(job, dry(), [place()], DEFAULT, NOW + timedelta(minutes=later)) is not None
 
     assert (is_offered(minutes - 1), is_offered(minutes)) == (False, True)
 
@@ -171,13 +171,13 @@ def test_a_cluster_where_the_job_got_no_instance_is_asked_again_ever_later(vain,
 def test_a_cluster_that_declined_is_asked_again_later_and_another_one_meanwhile():
     peers = [place("a", usd=5), place("b", usd=6)]
     declined = replace(UNDATED, declined={"a": NOW - timedelta(minutes=14)})
-    assert decide(declined, dry(), peers, DEFAULT, NOW).cluster == "b"
-    assert decide(declined, dry(), peers, DEFAULT, NOW + timedelta(minutes=1)).cluster == "a"
+    assert decide_move(declined, dry(), peers, DEFAULT, NOW).cluster == "b"
+    assert decide_move(declined, dry(), peers, DEFAULT, NOW + timedelta(minutes=1)).cluster == "a"
 
 
 def test_a_job_that_has_just_moved_stays_for_a_while():
     def moves(minutes, here, peer):
-        return decide(replace(RUNNING, moved_at=NOW - timedelta(minutes=minutes)), here, [peer], DEFAULT, NOW)
+        return decide_move(replace(RUNNING, moved_at=NOW - timedelta(minutes=minutes)), here, [peer], DEFAULT, NOW)
 
     assert moves(59, home(usd=20), place(usd=10)) is None
     assert moves(60, home(usd=20), place(usd=10)).reason is MoveWhy.CHEAPER
@@ -187,7 +187,7 @@ def test_a_job_that_has_just_moved_stays_for_a_while():
 
 def test_the_reason_is_told_with_its_figures():
     def describe(job, here, *peers):
-        return describe_move(decide(job, here, peers, DEFAULT, NOW))
+        return describe_move(decide_move(job, here, peers, DEFAULT, NOW))
 
     assert describe(UNDATED, dry(reason="4 pools refuse"), place()) == (
         "offer j to peer: home has had no capacity for it since 2026-05-01 11:00 UTC: 4 pools refuse"
@@ -247,8 +247,8 @@ def bettered(move: Move) -> bool:
 
 @given(travellers, forecasts("home"), peers_of_three, terms)
 def test_whatever_the_prospects_a_move_is_possible_allowed_and_worth_it(job, here, peers, by):
-    move = decide(job, here, peers, by, NOW)
-    assert move == decide(job, here, peers[::-1], by, NOW)
+    move = decide_move(job, here, peers, by, NOW)
+    assert move == decide_move(job, here, peers[::-1], by, NOW)
     assert move is None or not needs_no_move(job, here, by)
     if move is None:
         return
@@ -278,7 +278,7 @@ def test_between_two_moves_of_a_job_lies_the_pause_and_before_a_cheaper_one_the_
     inside = "home"
     for step, pair in enumerate(course):
         now = NOW + step * timedelta(minutes=7)
-        move = decide(job, pair[at[inside]], [pair[1 - at[inside]]], by, now)
+        move = decide_move(job, pair[at[inside]], [pair[1 - at[inside]]], by, now)
         if move is not None:
             moved.append((now, move.reason))
             inside, job = move.cluster, replace(job, moved_at=now)

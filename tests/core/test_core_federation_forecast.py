@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.capacity.catalogue import InstanceType
-from everspot_core.federation.decision import MovableJob, MoveTerms, decide
+from everspot_core.federation.decision import MovableJob, MoveTerms, decide_move
 from everspot_core.federation.forecast import MoveCost, forecast_job, may_move
 from everspot_core.federation.market import ClusterMarket, Headroom, joined
 from everspot_core.jobs.changeover import Changeover
@@ -228,5 +228,5 @@ def test_nobody_moves_between_clusters_that_are_alike(pool, other, job, way, hel
     here = forecast_job(job, market(pool, other, cluster="here"), NOW, held_pool=held_pool)
     peer_forecast = forecast_job(job, market(pool, other), NOW, move_cost=way)
     traveller = MovableJob(job_id="j", deadline_at=job.submission.deadline_at, has_instance=held_pool is not None)
-    assert decide(traveller, here, [peer_forecast], MoveTerms(), NOW) is None
+    assert decide_move(traveller, here, [peer_forecast], MoveTerms(), NOW) is None
     assert peer_forecast.done_by is None or here.done_by is None or peer_forecast.done_by >= here.done_by

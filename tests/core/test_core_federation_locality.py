@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.federation.data_locality import Inputs, describe_inputs, measure_files
-from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, MoveWhy, decide, describe_move
+from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, MoveWhy, decide_move, describe_move
 from everspot_core.federation.forecast import MoveCost
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,7 +62,7 @@ ways = inputs.map(lambda needed: MoveCost.for_inputs(needed, 0.09, 200))
 
 @given(st.floats(0.1, 1000), ways, ways)
 def test_of_two_clusters_with_the_same_prices_the_one_that_lacks_fewer_bytes_gets_the_job(work, first, second):
-    move = decide(JOB, DRY, [at("first", work, first), at("second", work, second)], DEFAULT, NOW)
+    move = decide_move(JOB, DRY, [at("first", work, first), at("second", work, second)], DEFAULT, NOW)
     assert move is not None and move.reason is MoveWhy.NO_CAPACITY
     assert move.target.usd == min(work + first.usd, work + second.usd)
 
@@ -71,7 +71,7 @@ def test_of_two_clusters_with_the_same_prices_the_one_that_lacks_fewer_bytes_get
 def test_a_job_never_moves_to_save_less_than_its_data_costs_to_send(home_usd, peer_usd, way):
     running = replace(JOB, has_instance=True)
     home = Forecast(cluster="home", feasible=True, usd=home_usd, done_by=None)
-    move = decide(running, home, [at("peer", peer_usd, way)], DEFAULT, NOW)
+    move = decide_move(running, home, [at("peer", peer_usd, way)], DEFAULT, NOW)
     assert move is None or home_usd - peer_usd - way.usd > DEFAULT.saving_factor * way.usd
 
 
@@ -93,6 +93,6 @@ def test_a_job_never_moves_to_save_less_than_its_data_costs_to_send(home_usd, pe
 )  # fmt: skip
 def test_the_reason_of_a_move_says_what_is_sent_and_for_how_much(needed, usd, sentence):
     assert describe_inputs(needed, usd) == sentence
-    move = decide(JOB, DRY, [replace(at("peer", 5.0, MoveCost.for_bytes(0, 0, 1)), inputs=needed, move_usd=usd)],
+    move = decide_move(JOB, DRY, [replace(at("peer", 5.0, MoveCost.for_bytes(0, 0, 1)), inputs=needed, move_usd=usd)],
                   DEFAULT, NOW)  # fmt: skip
     assert describe_move(move).endswith(f"; {sentence}" if sentence else "has had no capacity for it")

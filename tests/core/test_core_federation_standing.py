@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from everspot_core.capacity.catalogue import InstanceType
-from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, MoveWhy, decide, describe_move
+from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, MoveWhy, decide_move, describe_move
 from everspot_core.federation.forecast import MoveCost, forecast_job
 from everspot_core.federation.market import ClusterMarket
 from everspot_core.federation.standing import Idle, choose_idle, idle_in, on_standing, standing_home
@@ -115,20 +115,20 @@ def test_an_idle_instance_of_a_cluster_that_also_launches_comes_before_a_launch(
 def test_a_job_moves_to_what_is_idle_for_money_too_and_says_so():
     here = Forecast(cluster="home", feasible=True, usd=9.0, done_by=None)
     forecast = forecast_job(job(), peer_market(idle()), NOW, move_cost=WAY)
-    move = decide(MovableJob(job_id="j", deadline_at=None, has_instance=True), here, [forecast], DEFAULT, NOW)
+    move = decide_move(MovableJob(job_id="j", deadline_at=None, has_instance=True), here, [forecast], DEFAULT, NOW)
     assert move.reason is MoveWhy.CHEAPER and describe_move(move).endswith(
         "on an idle instance that is paid for anyway"
     )
     budgeted = MovableJob(job_id="j", deadline_at=None, has_instance=True, budgeted=True)
-    assert decide(budgeted, here, [forecast], DEFAULT, NOW) is None  # its budget pays what its host takes for it
-    assert decide(budgeted, here, [replace(forecast, paid=False)], DEFAULT, NOW) is not None
+    assert decide_move(budgeted, here, [forecast], DEFAULT, NOW) is None  # its budget pays what its host takes for it
+    assert decide_move(budgeted, here, [replace(forecast, paid=False)], DEFAULT, NOW) is not None
 
 
 def test_nothing_is_saved_by_leaving_an_instance_that_is_paid_for_anyway():
     home_forecast = Forecast(cluster="home", feasible=True, usd=9.0, done_by=None)
     forecast = forecast_job(job(), peer_market(idle()), NOW, move_cost=WAY)
     traveller = MovableJob(job_id="j", deadline_at=None, has_instance=True)
-    assert decide(traveller, on_standing(home_forecast), [forecast], DEFAULT, NOW) is None
+    assert decide_move(traveller, on_standing(home_forecast), [forecast], DEFAULT, NOW) is None
     assert on_standing(replace(home_forecast, usd=None)).usd is None
 
 
@@ -140,7 +140,7 @@ def test_a_job_of_a_standing_fleet_leaves_for_no_more_than_half_as_much_again_as
     assert here.on_demand_usd == pytest.approx(10.1)
     for usd, moves in ((15.1, True), (15.2, False)):
         peer = Forecast(cluster="peer", feasible=True, usd=usd, done_by=None)
-        assert (decide(MovableJob(job_id="j", deadline_at=None), here, [peer], DEFAULT, NOW) is not None) is moves
+        assert (decide_move(MovableJob(job_id="j", deadline_at=None), here, [peer], DEFAULT, NOW) is not None) is moves
     never = standing_home(job(vcpus=4), home, "home", NOW)
     assert (never.dry_since, never.on_demand_usd) == (None, None)
     assert never.reason == "none of its instance types can hold it"

@@ -83,7 +83,7 @@ def test_agent_events_cover_a_program_that_reports_nothing():
         event(EventKind.ASSIGNED, 0),
         event(EventKind.STARTED, 5),
         event(EventKind.TRAINING, 6, from_step=0, restored=False, by="agent"),
-        event(EventKind.NOTICE, 100, source="imds"),
+        event(EventKind.STOP_DEMANDED, 100, source="imds"),
         event(EventKind.CHECKPOINTED, 110, files=1, bytes=10, trigger="final"),
         event(EventKind.INTERRUPTED, 111, reason="notice"),
         event(EventKind.ASSIGNED, 120, epoch=2, iid="i-2"),
@@ -165,7 +165,7 @@ def test_the_notice_counts_from_when_it_was_learnt_and_its_checkpoint_even_if_to
     events = [
         event(EventKind.ASSIGNED, 0),
         event(EventKind.TRAINING, 10, from_step=0),
-        event(EventKind.NOTICE, 102, source="imds", seen_at=at(100).isoformat()),
+        event(EventKind.STOP_DEMANDED, 102, source="imds", seen_at=at(100).isoformat()),
         event(EventKind.INTERRUPTED, 110, reason="notice", step=9, durable_step=9),
         event(EventKind.CHECKPOINTED, 111, step=9, trigger="notice"),
         event(EventKind.ASSIGNED, 120, epoch=2, iid="i-2"),
@@ -181,7 +181,7 @@ def test_a_notice_that_did_not_save_the_work_is_still_a_notice():
         event(EventKind.ASSIGNED, 0),
         event(EventKind.TRAINING, 10, from_step=0),
         event(EventKind.CHECKPOINTED, 50, step=40, trigger="interval"),
-        event(EventKind.NOTICE, 100, source="imds"),
+        event(EventKind.STOP_DEMANDED, 100, source="imds"),
         event(EventKind.LOST, 220, step=90, cause="terminated"),
         event(EventKind.ASSIGNED, 230, epoch=2, iid="i-2"),
         event(EventKind.TRAINING, 250, epoch=2, iid="i-2", from_step=40),
@@ -242,7 +242,7 @@ def test_steps_of_an_attempt_that_never_trained_are_not_redone_twice():
 def test_a_notice_whose_moment_cannot_be_read_counts_from_its_event(seen_at):
     events = interrupted_job()["job-1"]
     odd_events = [
-        e.model_copy(update={"data": {**e.data, "seen_at": seen_at}}) if e.kind is EventKind.NOTICE else e
+        e.model_copy(update={"data": {**e.data, "seen_at": seen_at}}) if e.kind is EventKind.STOP_DEMANDED else e
         for e in events
     ]
     assert compute([launch()], [], [], {"job-1": odd_events}).jobs[0].lost_seconds == 160

@@ -39,7 +39,7 @@ def interrupt(live: LiveCluster, gate: Path, job: str) -> None:
     """Take the instance of a job that is held at a step, and let the job go on once it knows."""
     live.until(lambda: (gate / f"held-{HOLD}").exists())
     live.cloud.do("interrupt", instance=live.store.records.get(job).value.owner)
-    live.until(lambda: live.list_events(job, EventKind.NOTICE))
+    live.until(lambda: live.list_events(job, EventKind.STOP_DEMANDED))
     (gate / f"go-{HOLD}").touch()
 
 

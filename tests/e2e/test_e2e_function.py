@@ -57,7 +57,7 @@ def interrupt(live: LiveCluster, script: UserScript) -> None:
     """Take the instance of a function that is held at a step."""
     live.until(lambda: (script.gate / "held").exists())
     live.cloud.do("interrupt", instance=live.store.records.get(script.job_id).value.owner)
-    live.until(lambda: live.list_events(script.job_id, EventKind.NOTICE))
+    live.until(lambda: live.list_events(script.job_id, EventKind.STOP_DEMANDED))
 
 
 def test_a_function_of_a_script_resumes_and_returns_its_result(live: LiveCluster, tmp_path: Path) -> None:

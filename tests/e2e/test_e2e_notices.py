@@ -20,7 +20,7 @@ def interrupted_once(live: LiveCluster) -> tuple[dict[str, Any], dict[str, Any],
     owners = [e.instance_id for e in live.list_events(job, EventKind.STARTED)]
     assert owners[0] == first
     assert len(owners) == 2 and owners[1] != first
-    (notice,) = live.list_events(job, EventKind.NOTICE)
+    (notice,) = live.list_events(job, EventKind.STOP_DEMANDED)
     (interruption,) = live.list_events(job, EventKind.INTERRUPTED)
     training = live.list_events(job, EventKind.TRAINING)
     assert training[1].data["from_step"] == interruption.data["step"] == interruption.data["durable_step"] >= 5

@@ -181,7 +181,7 @@ def launched(rig: Any, manifest: Manifest, token: str, store: Store | None = Non
     answer = capacity.launch(rig.client("ec2"), CLUSTER, intent)
     assert not answer.errors
     if intents is not None:
-        intents.settle(intent, answer.instances, answer.errors)
+        intents.record_outcome(intent, answer.instances, answer.errors)
     return [instance.instance_id for instance in answer.instances]
 
 

@@ -12,7 +12,7 @@ import yaml
 from everspot_core.capacity.catalogue import builtin
 from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
 from everspot_local.demo.phases import Phases
-from everspot_local.demo.site import CLOUDS, load_site
+from everspot_local.demo.site import DEMO_CLOUDS, load_site
 from everspot_local.demo.story import SPECS
 from rich.console import Console
 
@@ -70,7 +70,7 @@ def shown() -> dict[str, Any]:
     return {"trials": trials, "over": True, **COSTS}
 
 
-@pytest.mark.parametrize("cloud", CLOUDS)
+@pytest.mark.parametrize("cloud", DEMO_CLOUDS)
 def test_each_cloud_plays_with_stacks_in_which_the_patient_job_fits_the_dry_types_alone(
     cloud: str, audit_bill: Any
 ) -> None:

@@ -12,7 +12,7 @@ from elastic_helpers import ElasticCluster
 from everspot_core.capacity.launching import LaunchTrouble
 from everspot_core.cluster.peers import Peer
 from everspot_core.federation import migration
-from everspot_core.federation.decision import Forecast, MovableJob, Move, decide
+from everspot_core.federation.decision import Forecast, MovableJob, Move, decide_move
 from everspot_core.federation.forecast import forecast_job
 from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.jobs.lease import waits_since
@@ -150,11 +150,11 @@ def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_t
 
     def noted_decision(job: MovableJob, here: Forecast, *args: Any) -> Move | None:
         present_forecasts.append(here)
-        return decide(job, here, *args)
+        return decide_move(job, here, *args)
 
     present_forecasts = list[Forecast]()
     monkeypatch.setattr("everspot_scheduler.federation.choosing.forecast_job", noted)
-    monkeypatch.setattr("everspot_scheduler.federation.choosing.decide", noted_decision)
+    monkeypatch.setattr("everspot_scheduler.federation.choosing.decide_move", noted_decision)
     two.home.dry()
     two.home.submit("moves", clouds=["aws"], expected_duration="2h", deadline="4h")
     two.live(timedelta(hours=2.2))

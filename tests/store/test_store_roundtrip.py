@@ -103,11 +103,11 @@ def test_events_are_numbered_and_ordered(store: Store, clock: ManualClock) -> No
     clock.advance(timedelta(seconds=1))
     trainer.emit(EventKind.TRAINING, from_step=0, restored=False, seconds=1.5)
     clock.advance(timedelta(seconds=1))
-    agent.emit(EventKind.NOTICE, source="imds")
+    agent.emit(EventKind.STOP_DEMANDED, source="imds")
     assert [(event.kind, event.seq) for event in store.events("job-1")] == [
         (EventKind.STARTED, 0),
         (EventKind.TRAINING, 0),
-        (EventKind.NOTICE, 1),
+        (EventKind.STOP_DEMANDED, 1),
     ]
 
 

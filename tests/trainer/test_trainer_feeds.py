@@ -376,7 +376,7 @@ def test_a_generator_that_cannot_go_on_is_named_at_the_resume(caplog: pytest.Log
         {"mixup.rng": random.Random(1), "loader.rng": torch.Generator(), "g": np.random.Generator(np.random.Philox(1))}
     )
     second.load_state_dict(first.state_dict())
-    second.settle()
+    second.apply_pending()
     assert "mixup.rng is not in the checkpoint" in caplog.text
     assert "noise does not exist now" in caplog.text
     assert "loader.rng was another one" in caplog.text

@@ -177,5 +177,5 @@ def test_a_disk_that_takes_no_report_does_not_end_a_loop(post: Post) -> None:
     stop = FrameworkStop(post.rundir, StopRule(metric="loss", patience=1), lambda flag: flag)
     stop.add(1, 0.5)
     stop.add(2, 0.7)
-    assert stop.decide(2, total_steps=10)
+    assert stop.should_end(2, total_steps=10)
     assert stop.early_stop is not None

@@ -279,7 +279,7 @@ for line in sys.stdin:
     sender = Publisher(2, report, (sys.executable, "-S", "-c", program))
     (tmp_path / "snapshot-5").mkdir()
     sender.start(Snapshot(5, tmp_path / "snapshot-5", "interval", timedelta(), {}))
-    assert not sender.settle()
+    assert not sender.await_publication()
     assert sender.durable_step == 5
     sender.close()
 

@@ -108,7 +108,7 @@ def test_an_earlier_publication_that_does_not_end_costs_no_newer_step(
     (tmp_path / "snapshot-6").mkdir()
     sender.start(Snapshot(6, tmp_path / "snapshot-6", "interval", timedelta(), {}))
     assert sender.busy
-    sender.settle(timedelta(seconds=1))
+    sender.await_publication(timedelta(seconds=1))
     assert not sender.busy
     assert "step 6 was not durable 1 s after it was waited for" in caplog.text
     sender.close()

@@ -180,18 +180,18 @@ _OWN_WISH = (Reason.CANCEL.value, Reason.BUDGET.value, Reason.UNDERUSED.value, R
 
 
 def _list_marks(material: Material, instance: str, only: str | None) -> list[Event]:
-    drawn = {EventKind.CHECKPOINTED, EventKind.NOTICE, EventKind.LOST, EventKind.FINISHED}
+    drawn = {EventKind.CHECKPOINTED, EventKind.STOP_DEMANDED, EventKind.LOST, EventKind.FINISHED}
     marked = []
     for job, events in material.events.items():
         owners = {e.epoch: e.instance_id for e in events if e.kind is EventKind.ASSIGNED}
         for event in events:
             # A scheduler's word about a lost owner is drawn at that owner.
             where = event.instance_id or owners.get(event.epoch)
-            requested = event.kind is EventKind.NOTICE and event.data.get("source") in _OWN_WISH
+            requested = event.kind is EventKind.STOP_DEMANDED and event.data.get("source") in _OWN_WISH
             shown = event.kind in drawn and not requested
             if shown and where == instance and only in (None, job):
                 marked.append(event)
-    order = [EventKind.CHECKPOINTED, EventKind.FINISHED, EventKind.NOTICE, EventKind.LOST]
+    order = [EventKind.CHECKPOINTED, EventKind.FINISHED, EventKind.STOP_DEMANDED, EventKind.LOST]
     return sorted(marked, key=lambda e: (order.index(e.kind), e.at))
 
 
@@ -200,7 +200,7 @@ def _mark(axis: Axis, event: Event, middle: float) -> str:
     if event.kind is EventKind.CHECKPOINTED:
         shape = f'<line class="checkpoint" x1="{x}" x2="{x}" y1="{y - 8}" y2="{y + 8}">'
         end, caption = "</line>", f"checkpoint at step {data.get('step')} ({data.get('trigger')})"
-    elif event.kind is EventKind.NOTICE:
+    elif event.kind is EventKind.STOP_DEMANDED:
         shape = f'<path class="notice" d="M{x - 5} {y - 13}h10l-5 9z">'
         end, caption = "</path>", f"notice ({data.get('source')})"
     elif event.kind is EventKind.LOST:

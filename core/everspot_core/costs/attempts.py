@@ -29,6 +29,7 @@ from typing import Any
 
 from everspot_core.capacity.market import Market, PoolKey
 from everspot_core.costs.prices import seconds_between
+from everspot_core.jobs.events import STOP_TRIGGER
 from everspot_core.jobs.records import Event, EventKind, Reason
 from everspot_core.jobs.reported_values import MOST_SECONDS, parse_count, parse_number
 
@@ -214,7 +215,7 @@ def _attempt(
     training = _first_training(inside)
     # Events of checkpoints may come after the release. All count, because a fenced owner cannot publish.
     durable = [e for e in events if e.kind is EventKind.CHECKPOINTED]
-    notice = _first(inside, EventKind.NOTICE)
+    notice = _first(inside, EventKind.STOP_DEMANDED)
     steps = [parse_count(e.data.get("step")) for e in events] + [
         parse_count(training.data.get("from_step")) if training else None
     ]
@@ -262,7 +263,7 @@ def _reason(event: Event) -> Reason:
 def _notice_to_durable(release: Event | None, notice: Event | None, durable: Sequence[Event]) -> float | None:
     if release is not None and "notice_to_durable_seconds" in release.data:
         return parse_number(release.data["notice_to_durable_seconds"], -MOST_SECONDS, MOST_SECONDS)
-    after = [e for e in durable if notice and e.at >= _notice_time(notice) and e.data.get("trigger") == "notice"]
+    after = [e for e in durable if notice and e.at >= _notice_time(notice) and e.data.get("trigger") == STOP_TRIGGER]
     return float(seconds_between(_notice_time(notice), after[0].at)) if notice and after else None
 
 

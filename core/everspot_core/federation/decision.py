@@ -148,7 +148,9 @@ class Move:
         return self.target.cluster
 
 
-def decide(job: MovableJob, here: Forecast, peers: Sequence[Forecast], terms: MoveTerms, now: datetime) -> Move | None:
+def decide_move(
+    job: MovableJob, here: Forecast, peers: Sequence[Forecast], terms: MoveTerms, now: datetime
+) -> Move | None:
     """Return the move that the job should make now, or None if it stays. The order of `peers` does not matter.
 
     Args:

@@ -6,6 +6,9 @@ from pydantic import Field, JsonValue
 
 from everspot_core.documents import Document, Utc
 
+STOP_TRIGGER = "notice"
+"""The stored trigger of a checkpoint that is made because the job has to stop, whatever the reason."""
+
 
 class EventKind(StrEnum):
     """The kind of an event of a job. The keys of `Event.data` are given behind each kind."""
@@ -37,7 +40,7 @@ class EventKind(StrEnum):
     # restarted (bool)
     UNDERUSED = "underused"  # agent: share (of the time in which its GPUs computed), limit (percent), span_seconds
     # (market, for which it was so), then (warn|end)
-    NOTICE = "notice"  # agent: source (metadata|queue|drill|drain|cancel|budget|underused|cap|window), action_at
+    STOP_DEMANDED = "notice"  # agent: source (metadata|queue|drill|drain|cancel|budget|underused|cap|window), action_at
     REBALANCE = "rebalance"  # agent: source
     INTERRUPTED = (
         "interrupted"  # agent: reason, step (last executed), durable_step, notice_to_durable_seconds (market);

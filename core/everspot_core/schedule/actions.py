@@ -16,8 +16,8 @@ from everspot_core.costs.ledger import FaultKind
 from everspot_core.jobs.records import JobState, Market, Reason
 from everspot_core.schedule.view import PoolKey
 
-Figure = int | float | str
-Figures = dict[str, Figure]
+ReasonFigure = int | float | str
+ReasonFigures = dict[str, ReasonFigure]
 
 
 class Why(StrEnum):
@@ -111,7 +111,7 @@ WITHHELD = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Act:
     cause: Why
-    figures: Figures = field(default_factory=dict)
+    figures: ReasonFigures = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

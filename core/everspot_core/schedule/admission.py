@@ -21,7 +21,7 @@ from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.job import Resources
 from everspot_core.jobs.records import InstanceRecord, Role
 from everspot_core.jobs.sharing import largest_share
-from everspot_core.schedule.actions import Figures, Hold, Why
+from everspot_core.schedule.actions import Hold, ReasonFigures, Why
 from everspot_core.schedule.jobs import job_outlook
 from everspot_core.schedule.placement.queue import SPOT_DISCOUNT, Rates
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView
@@ -144,7 +144,7 @@ class Admission:
     def __init__(self, budgets: BudgetView) -> None:
         self._budgets = budgets
 
-    def used_up(self, job: JobView) -> tuple[Why, Figures] | None:
+    def used_up(self, job: JobView) -> tuple[Why, ReasonFigures] | None:
         """Return the first used-up budget that concerns the job; None if all have something left."""
         empty = next((p for p in self._budgets.cap_uses if p.empty and p.concerns(job.team)), None)
         return (_cause(empty), self._figures(empty, job, 0.0)) if empty is not None else None
@@ -195,8 +195,8 @@ class Admission:
         own = self._budgets.committed_amount(self._running.get(but.job_id, ()), cap_use)
         return max(0.0, self._totals[cap_use] - own)
 
-    def _figures(self, cap_use: CapUse, job: JobView, requested: float) -> Figures:
-        figures: Figures = {
+    def _figures(self, cap_use: CapUse, job: JobView, requested: float) -> ReasonFigures:
+        figures: ReasonFigures = {
             "spent": _round(cap_use.spent),
             "committed": _round(self._committed(cap_use, job)),
             "asked": _round(requested),

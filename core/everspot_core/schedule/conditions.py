@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobState
 from everspot_core.jobs.timing import BadZone, effective
-from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.actions import ReasonFigures, Why
 from everspot_core.schedule.lengths import changeover_bound
 from everspot_core.schedule.stages import is_early, stage_ahead
 from everspot_core.schedule.view import ClusterView, JobView
 
 
-def start_blocker(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
+def start_blocker(job: JobView, now: datetime) -> tuple[Why, ReasonFigures] | None:
     """Return the reason for which a waiting job may not begin yet; None if it may."""
     waits = [name for name, state in job.after if state is not JobState.SUCCEEDED]
     if waits:
@@ -27,7 +27,7 @@ def start_blocker(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
     return (Why.SAME_STAGE, {"job": ahead.job_id}) if ahead is not None else None
 
 
-def outside_window(submission: JobSubmission, now: datetime) -> tuple[Why, Figures] | None:
+def outside_window(submission: JobSubmission, now: datetime) -> tuple[Why, ReasonFigures] | None:
     """Return the reason of a job that is outside its hours; None for all others. If its time zone is not known here, it
     never runs."""
     window = submission.spec.window

@@ -7,7 +7,7 @@ from everspot_core.jobs.checkpoint_interval import LONGEST
 from everspot_core.jobs.job import LimitAction, Priority
 from everspot_core.jobs.lease import MAX_LOSSES_WITHOUT_PROGRESS, idle_attempts_limit, waits_since
 from everspot_core.jobs.records import JobRecord, JobState, Reason
-from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.actions import ReasonFigures, Why
 from everspot_core.schedule.stages import is_early, reusable_run
 from everspot_core.schedule.view import JobView, Outlook
 
@@ -20,7 +20,7 @@ CHANGEOVER, CHANGEOVER_UPPER = timedelta(minutes=6), timedelta(minutes=15)
 UNSAVED = (Reason.LOST, Reason.ERROR, Reason.MACHINE, Reason.STALLED)
 """Reasons for which a job may have left an instance without a checkpoint of its last step."""
 
-End = tuple[JobState, Reason, Why, Figures]
+End = tuple[JobState, Reason, Why, ReasonFigures]
 
 
 def job_outlook(job: JobView) -> Outlook | None:
@@ -91,7 +91,7 @@ def earliest_start(job: JobView) -> datetime | None:
     return max((moment for moment in moments if moment is not None), default=None)
 
 
-def exhausted_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
+def exhausted_budget(job: JobView, now: datetime) -> tuple[Why, ReasonFigures] | None:
     """Return the first of its own budgets that the job has reached, with the amount spent; None if it has reached
     none."""
     budget, spent = job.submission.spec.budget, job.spent
@@ -106,7 +106,7 @@ def exhausted_budget(job: JobView, now: datetime) -> tuple[Why, Figures] | None:
     return None
 
 
-def underused(job: JobView) -> tuple[Why, Figures] | None:
+def underused(job: JobView) -> tuple[Why, ReasonFigures] | None:
     """Return how little the GPUs of a running job compute, if its file says that it then ends; otherwise None."""
     limits, record = job.submission.spec.limits, job.record
     if limits is None or limits.then is not LimitAction.END or record is None or record.state is not JobState.RUNNING:
@@ -161,18 +161,18 @@ def _stuck(job: JobView) -> End | None:
     """Return the end of a waiting job that cannot make progress on any other instance; None if it could."""
     record = job.record
     if job.head_epoch is not None and job.head_epoch > job.epoch:
-        figures: Figures = {"head": job.head_epoch, "epoch": job.epoch}
+        figures: ReasonFigures = {"head": job.head_epoch, "epoch": job.epoch}
         return JobState.FAILED, Reason.SUPERSEDED, Why.HEAD_AHEAD, figures
     if record is not None and record.last_reason is Reason.LOST and record.fruitless >= MAX_LOSSES_WITHOUT_PROGRESS:
-        losses: Figures = {"times": record.fruitless, "ended": record.fruitless_ended}
+        losses: ReasonFigures = {"times": record.fruitless, "ended": record.fruitless_ended}
         return JobState.FAILED, Reason.NO_PROGRESS, Why.LOST_OFTEN, losses
     if record is not None and record.idle_attempts >= idle_attempts_limit(job.submission.spec):
-        attempts: Figures = {"times": record.idle_attempts, "reason": str(record.last_reason)}
+        attempts: ReasonFigures = {"times": record.idle_attempts, "reason": str(record.last_reason)}
         return JobState.FAILED, Reason.NO_PROGRESS, Why.IDLE_ATTEMPTS, attempts
     return None
 
 
-def broken(job: JobView) -> tuple[Why, Figures] | None:
+def broken(job: JobView) -> tuple[Why, ReasonFigures] | None:
     """Return the reason why a waiting job will never begin: a job that it comes after did not succeed, or is unknown.
     None if there is no such reason."""
     for name, state in job.after:

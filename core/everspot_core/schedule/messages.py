@@ -9,11 +9,11 @@ from everspot_core.schedule.actions import (
     Cordon,
     DropDrills,
     Expire,
-    Figures,
     Finish,
     Hold,
     Launch,
     Leave,
+    ReasonFigures,
     Refuse,
     Release,
     RestoreAssignment,
@@ -120,7 +120,7 @@ def because(action: Action) -> str:
     return _BECAUSE[action.cause].format(**figures)
 
 
-def _loss(figures: Figures) -> str:
+def _loss(figures: ReasonFigures) -> str:
     """Return the loss that a job had again and again, and whether the cloud took it."""
     ended, times = int(str(figures["ended"])), int(str(figures["times"]))
     if not ended:
@@ -129,7 +129,7 @@ def _loss(figures: Figures) -> str:
     return cloud if ended == times else f"its lease was lost, or {cloud} ({ended} times),"
 
 
-def _describe_cap(figures: Figures) -> str:
+def _describe_cap(figures: ReasonFigures) -> str:
     """Return the state of a budget in words: spent, committed, cap."""
     spent, committed, requested, cap = (_amount(figures, name) for name in ("spent", "committed", "asked", "cap"))
     request_clause = f"; this job asks for {requested}" if figures["asked"] else ""
@@ -139,7 +139,7 @@ def _describe_cap(figures: Figures) -> str:
     )
 
 
-def _amount(figures: Figures, name: str) -> str:
+def _amount(figures: ReasonFigures, name: str) -> str:
     """Return dollars to the cent, and two figures of less than that; GPU-hours to the tenth."""
     value = float(str(figures[name]))
     if figures["unit"] != Unit.DOLLARS.words:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from everspot_core.jobs.records import JobState, Reason
-from everspot_core.schedule.actions import Cordon, DropDrills, Figures, Finish, Stop, Why
+from everspot_core.schedule.actions import Cordon, DropDrills, Finish, ReasonFigures, Stop, Why
 from everspot_core.schedule.conditions import outside_window
 from everspot_core.schedule.jobs import end_of_waiting, exhausted_budget, underused
 from everspot_core.schedule.plan_state import PlanState
@@ -50,7 +50,7 @@ def stop_owners(state: PlanState) -> None:
 def _stop(state: PlanState, job: JobView, owner: InstanceView) -> Stop | None:
     budget = exhausted_budget(job, state.now)
     drills: tuple[str, ...] = ()
-    figures: Figures = {}
+    figures: ReasonFigures = {}
     if job.cancel:
         cause, reason = Why.CANCEL, Reason.CANCEL
     elif budget is not None:

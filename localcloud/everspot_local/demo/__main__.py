@@ -23,7 +23,7 @@ from everspot_local.demo import processes
 from everspot_local.demo.checks import Check, promises, sweep_promises, waited_in_time
 from everspot_local.demo.pages import save_pages
 from everspot_local.demo.phases import Phases
-from everspot_local.demo.site import CLOUDS, load_site
+from everspot_local.demo.site import DEMO_CLOUDS, load_site
 from everspot_local.demo.story import Story
 from everspot_local.demo.trials import SWEEP, Trials
 from everspot_local.demo.world import CONTAINED, EMULATED, MACHINES, ROOT, DemoError, DemoWorld
@@ -171,7 +171,7 @@ def _machines(text: str) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--cloud", choices=CLOUDS, default=CLOUDS[0], help="the cloud that the local one is")
+    parser.add_argument("--cloud", choices=DEMO_CLOUDS, default=DEMO_CLOUDS[0], help="the cloud that the local one is")
     parser.add_argument(
         "--out", type=Path, help="folder of the report and the logs (default: .everspot/demo, .everspot/demo-gcp, …)"
     )

@@ -7,7 +7,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import cast
 
-CLOUDS = ("aws", "gcp", "kubernetes")
+DEMO_CLOUDS = ("aws", "gcp", "kubernetes")
 Environment = Mapping[str, str]
 
 
@@ -63,5 +63,5 @@ class Site:
 
 
 def load_site(cloud: str) -> Site:
-    """Return the site of one of `CLOUDS`. Only its module, and its client, are loaded."""
+    """Return the site of one of `DEMO_CLOUDS`. Only its module, and its client, are loaded."""
     return cast(Site, import_module(f"everspot_local.demo.{cloud}").SITE)

@@ -23,7 +23,7 @@ _LINES = re.compile(r"(?:[A-Za-z0-9+/]{60,}\s+)+[A-Za-z0-9+/]*={0,2}\s*")
     title="Instance metadata requires session tokens (IMDSv2)",
     remedy="Set metadataOptions.httpTokens to required. Defaults of the account or the image can change.",
     types=LAUNCHES,
-    twins=("CKV_AWS_79",),
+    checkov=("CKV_AWS_79",),
 )
 def metadata_v2(subject: Subject) -> Iterator[Problem]:
     """Find launches without session tokens, unless there is no metadata service at all."""
@@ -49,7 +49,7 @@ def _templated(inputs: Mapping[str, Any]) -> bool:
     title="Instance metadata is limited to the instance",
     remedy="Set metadataOptions.httpPutResponseHopLimit to 1, or leave it out. Give containers roles of their own.",
     types=LAUNCHES,
-    twins=("CKV_AWS_341",),
+    checkov=("CKV_AWS_341",),
 )
 def metadata_hop_limit(subject: Subject) -> Iterator[Problem]:
     """Find hop limits that let a container, or a proxy, ask for the instance."""
@@ -66,7 +66,7 @@ def metadata_hop_limit(subject: Subject) -> Iterator[Problem]:
     remedy="Set encrypted to true, also for the root volume, where the image decides otherwise. If the account "
     "encrypts by default, switch the rule off in the settings.",
     types=(*LAUNCHES, VOLUME),
-    twins=("CKV_AWS_3", "CKV_AWS_8"),
+    checkov=("CKV_AWS_3", "CKV_AWS_8"),
 )
 def volumes_encrypted(subject: Subject) -> Iterator[Problem]:
     """Find volumes that are not declared as encrypted, and root volumes without any declaration."""
@@ -97,7 +97,7 @@ def volumes_encrypted(subject: Subject) -> Iterator[Problem]:
     title="User data contains no credentials, since it can be read with the instance's description",
     remedy="Give the instance a role, and read secrets from Secrets Manager or Parameter Store.",
     types=(*LAUNCHES, SPOT_FLEET),
-    twins=("CKV_AWS_46",),
+    checkov=("CKV_AWS_46",),
 )
 def no_secrets_in_user_data(subject: Subject) -> Iterator[Problem]:
     """Find user data, decoded and unpacked, with something in it that looks like a credential."""

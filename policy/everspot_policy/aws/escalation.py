@@ -47,7 +47,7 @@ _EVERYTHING = ("", ":", "iam:")
     remedy="Name the roles, users and policies in Resource, or compare iam:PermissionsBoundary with a boundary. "
     "Writing any role's policy or trust allows everything.",
     types=(ROLE, *PERMISSIONS),
-    twins=("CKV_AWS_286", "CKV_AWS_289"),
+    checkov=("CKV_AWS_286", "CKV_AWS_289"),
 )
 def no_escalation(subject: Subject) -> Iterator[Problem]:
     """Find calls that hand out permissions, on all identities or all of a kind, without a limit."""

@@ -77,7 +77,7 @@ def allowed(subject: Subject) -> Iterator[tuple[str, Mapping[str, Any]]]:
     title="No policy allows all actions on all resources",
     remedy="Name the actions and their resources. NotAction also allows all future actions.",
     types=(ROLE, *PERMISSIONS, *ATTACHMENTS),
-    twins=("CKV_AWS_62", "CKV_AWS_63", "CKV_AWS_274", "CKV_AWS_289", "CKV_AWS_290"),
+    checkov=("CKV_AWS_62", "CKV_AWS_63", "CKV_AWS_274", "CKV_AWS_289", "CKV_AWS_290"),
 )
 def no_star_permissions(subject: Subject) -> Iterator[Problem]:
     """Yield all actions, or all of IAM, on all resources; AWS's own policies that come to the same."""
@@ -104,7 +104,7 @@ def no_star_permissions(subject: Subject) -> Iterator[Problem]:
     title="iam:PassRole is limited to named roles",
     remedy="Name the roles in Resource. A principal that may pass every role has the permissions of every role.",
     types=(ROLE, *PERMISSIONS),
-    twins=("CKV_AWS_286",),
+    checkov=("CKV_AWS_286",),
 )
 def pass_role_limited(subject: Subject) -> Iterator[Problem]:
     """Find iam:PassRole on all resources, also as a part of `iam:*` or `iam:*Role`."""
@@ -128,7 +128,7 @@ def pass_role_limited(subject: Subject) -> Iterator[Problem]:
     remedy="Name the principals. For GitHub, compare sub, repository or repository_id with one repository, with an "
     "operator that fails if the claim is absent.",
     types=(ROLE,),
-    twins=("CKV_AWS_60", "CKV_AWS_61", "CKV_AWS_358"),
+    checkov=("CKV_AWS_60", "CKV_AWS_61", "CKV_AWS_358"),
 )
 def trust_named(subject: Subject) -> Iterator[Problem]:
     """Find trust in everybody, and trust in GitHub that is not trust in one repository of it."""

@@ -18,7 +18,7 @@ ROTATING = ("", "SYMMETRIC_DEFAULT")
     title="Keys are rotated every year",
     remedy="Set enableKeyRotation to true. Older data stays readable.",
     types=("aws:kms/key:Key",),
-    twins=("CKV_AWS_7",),
+    checkov=("CKV_AWS_7",),
 )
 def key_rotates(subject: Subject) -> Iterator[Problem]:
     """Find symmetric keys of KMS's own that are not rotated; others it cannot rotate."""
@@ -35,7 +35,7 @@ def key_rotates(subject: Subject) -> Iterator[Problem]:
     title="Log groups state a retention",
     remedy="Set retentionInDays. Otherwise logs are kept, and cost money, for ever.",
     types=("aws:cloudwatch/logGroup:LogGroup",),
-    twins=("CKV_AWS_66",),
+    checkov=("CKV_AWS_66",),
 )
 def logs_kept(subject: Subject) -> Iterator[Problem]:
     """Find groups of logs that are kept for ever, which 0 also means."""

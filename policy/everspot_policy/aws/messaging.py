@@ -37,7 +37,7 @@ NARROWING = (
     title="Queues are encrypted",
     remedy="Leave sqsManagedSseEnabled out or set it to true, or set kmsMasterKeyId.",
     types=(QUEUE,),
-    twins=("CKV_AWS_27",),
+    checkov=("CKV_AWS_27",),
 )
 def queue_encrypted(subject: Subject) -> Iterator[Problem]:
     """Find encryption that is switched off. Where nothing is said, SQS encrypts, since 2022."""
@@ -52,7 +52,7 @@ def queue_encrypted(subject: Subject) -> Iterator[Problem]:
     title="Resource policies allow nothing to everybody",
     remedy="Name the principals, or add a condition on aws:SourceArn, aws:SourceAccount or aws:PrincipalOrgID.",
     types=OPEN_BY_POLICY,
-    twins=("CKV_AWS_33", "CKV_AWS_70", "CKV_AWS_72", "CKV_AWS_168", "CKV_AWS_169"),
+    checkov=("CKV_AWS_33", "CKV_AWS_70", "CKV_AWS_72", "CKV_AWS_168", "CKV_AWS_169"),
 )
 def policy_not_for_everybody(subject: Subject) -> Iterator[Problem]:
     """Find statements that allow something to `*`, and no condition that narrows it."""

@@ -29,7 +29,7 @@ NAT = "aws:ec2/natGateway:NatGateway"
     remedy="Set associatePublicIpAddress and mapPublicIpOnLaunch to false; reach instances through Session Manager and "
     "let them reach AWS through VPC endpoints.",
     types=(*SINGLE, CONFIGURATION, TEMPLATE, SPOT_FLEET, *SUBNETS, ADDRESS, BOUND_ADDRESS),
-    twins=("CKV_AWS_88", "CKV_AWS_130"),
+    checkov=("CKV_AWS_88", "CKV_AWS_130"),
 )
 def no_public_address(subject: Subject) -> Iterator[Problem]:
     """Find anything that gives an instance a public address by itself."""
@@ -57,7 +57,7 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     title="No port is open to everybody",
     remedy="Name the security groups or ranges that may connect. For a public service, note an exception.",
     types=(*GROUPS, OLD_RULE, *RULES_IN, *LISTS),
-    twins=("CKV_AWS_24", "CKV_AWS_25", "CKV_AWS_260", "CKV_AWS_277"),
+    checkov=("CKV_AWS_24", "CKV_AWS_25", "CKV_AWS_260", "CKV_AWS_277"),
 )
 def nothing_open(subject: Subject) -> Iterator[Problem]:
     """Find rules that admit everybody: within a group or a list, or as separate resources, in both of their forms."""
@@ -99,7 +99,7 @@ def no_nat(subject: Subject) -> Iterator[Problem]:
     title="Default security groups have no rules",
     remedy="Declare no ingress and no egress. Instances without a group of their own get this one.",
     types=(GROUPS[1],),
-    twins=("CKV2_AWS_12",),
+    checkov=("CKV2_AWS_12",),
 )
 def default_group_empty(subject: Subject) -> Iterator[Problem]:
     """Yield rules of a default group."""

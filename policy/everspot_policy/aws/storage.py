@@ -29,7 +29,7 @@ CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
     title="No bucket can be public, whatever its policy and ACLs say",
     remedy="Set all four inputs of the bucket's public access block to true, and use no public canned ACL.",
     types=(*BLOCKS, *ACLS, *BUCKETS),
-    twins=("CKV_AWS_53", "CKV_AWS_54", "CKV_AWS_55", "CKV_AWS_56", "CKV_AWS_20", "CKV_AWS_57"),
+    checkov=("CKV_AWS_53", "CKV_AWS_54", "CKV_AWS_55", "CKV_AWS_56", "CKV_AWS_20", "CKV_AWS_57"),
 )
 def bucket_not_public(subject: Subject) -> Iterator[Problem]:
     """Find public access blocks with a gap, and ACLs for everybody or for everybody with an account."""
@@ -76,7 +76,7 @@ def _refuses_plain(statement: object) -> bool:
     title="Bucket encryption names an algorithm",
     remedy="Set applyServerSideEncryptionByDefault with sseAlgorithm AES256 or aws:kms.",
     types=(*ENCRYPTION, *BUCKETS),
-    twins=("CKV_AWS_19",),
+    checkov=("CKV_AWS_19",),
 )
 def bucket_encrypted(subject: Subject) -> Iterator[Problem]:
     """Find declared encryption without an algorithm. Where none is declared, S3 encrypts by itself, since 2023."""
@@ -103,7 +103,7 @@ def bucket_encrypted(subject: Subject) -> Iterator[Problem]:
     remedy="Enable versioning, with a lifecycle rule for old versions. For objects that are written once, under "
     "unique keys, note an exception.",
     types=VERSIONING,
-    twins=("CKV_AWS_21",),
+    checkov=("CKV_AWS_21",),
 )
 def bucket_versioned(subject: Subject) -> Iterator[Problem]:
     """Find versioning that is declared and off."""
@@ -120,7 +120,7 @@ def bucket_versioned(subject: Subject) -> Iterator[Problem]:
     remedy="Add a lifecycle rule for all objects with abortIncompleteMultipartUpload. The parts cost money, and no "
     "listing shows them.",
     types=LIFECYCLE,
-    twins=("CKV_AWS_300",),
+    checkov=("CKV_AWS_300",),
 )
 def bucket_uploads_aborted(subject: Subject) -> Iterator[Problem]:
     """Find lifecycles without a rule that ends unfinished uploads."""

@@ -22,7 +22,7 @@ METADATA = (*LAUNCHES, FROM_TEMPLATE, PROJECT)
     remedy="Set shieldedInstanceConfig with enableVtpm and enableIntegrityMonitoring, and enableSecureBoot if the "
     "image's drivers are signed.",
     types=LAUNCHES,
-    twins=("CKV_GCP_39",),
+    checkov=("CKV_GCP_39",),
 )
 def shielded_vm(subject: Subject) -> Iterator[Problem]:
     """Find launches without a Shielded VM configuration, or with a part of it switched off."""
@@ -43,7 +43,7 @@ def shielded_vm(subject: Subject) -> Iterator[Problem]:
     title="People log in with OS Login, not with SSH keys in the metadata",
     remedy='Set the metadata enable-oslogin to "TRUE", on the instance or its template.',
     types=METADATA,
-    twins=("CKV_GCP_33", "CKV_GCP_34"),
+    checkov=("CKV_GCP_33", "CKV_GCP_34"),
 )
 def os_login(subject: Subject) -> Iterator[Problem]:
     """Find metadata that does not switch OS Login on, or has keys of its own."""
@@ -65,7 +65,7 @@ def os_login(subject: Subject) -> Iterator[Problem]:
     title="The interactive serial port, which bypasses the firewall, is off",
     remedy="Leave the metadata serial-port-enable out, or set it to FALSE.",
     types=METADATA,
-    twins=("CKV_GCP_35",),
+    checkov=("CKV_GCP_35",),
 )
 def no_serial_port(subject: Subject) -> Iterator[Problem]:
     """Find serial ports that are open; any number but 0 opens them as well."""
@@ -100,7 +100,7 @@ def no_secrets_in_metadata(subject: Subject) -> Iterator[Problem]:
     title="Instances do not forward packets of others",
     remedy="Leave canIpForward out. For a router, note an exception.",
     types=LAUNCHES,
-    twins=("CKV_GCP_36",),
+    checkov=("CKV_GCP_36",),
 )
 def no_ip_forwarding(subject: Subject) -> Iterator[Problem]:
     """Yield instances that may forward."""

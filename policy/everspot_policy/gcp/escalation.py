@@ -53,7 +53,7 @@ LIMITED = re.compile(r"modifiedGrantsByRole[^&|]*\.hasOnly\(")
     remedy="Grant such a role on a single account or bucket, or limit the grantable roles by a condition "
     "(modifiedGrantsByRole, hasOnly). In a custom role, leave out permissions that lend other identities.",
     types=(*MEMBERS, *POLICIES, *CUSTOM),
-    twins=("CKV_GCP_42",),
+    checkov=("CKV_GCP_42",),
 )
 def no_escalation(subject: Subject) -> Iterator[Problem]:
     """Find roles that give roles or keys, on a project or on more, and custom roles that lend identities."""

@@ -54,7 +54,7 @@ def grants(subject: Subject) -> Iterator[tuple[str, str, list[str]]]:
     remedy="Declare an account with only the grants that are needed. The scope cloud-platform is then right; with the"
     " default account it would allow everything.",
     types=LAUNCHES,
-    twins=("CKV_GCP_30", "CKV_GCP_31"),
+    checkov=("CKV_GCP_30", "CKV_GCP_31"),
 )
 def own_service_account(subject: Subject) -> Iterator[Problem]:
     """Yield the project's default account, named or left to be taken. No account at all is fine."""
@@ -75,7 +75,7 @@ def own_service_account(subject: Subject) -> Iterator[Problem]:
     title="No basic role (owner, editor, viewer) is granted",
     remedy="Grant roles of the used services, or a custom role.",
     types=(*MEMBERS, *POLICIES),
-    twins=("CKV_GCP_117", "CKV_GCP_115", "CKV_GCP_116"),
+    checkov=("CKV_GCP_117", "CKV_GCP_115", "CKV_GCP_116"),
 )
 def no_basic_roles(subject: Subject) -> Iterator[Problem]:
     """Find basic roles, in every form of a grant."""
@@ -91,7 +91,7 @@ def no_basic_roles(subject: Subject) -> Iterator[Problem]:
     title="Nothing is granted to everybody, nor to all Google accounts",
     remedy="Name the members: accounts, groups, or a domain.",
     types=(*MEMBERS, *POLICIES),
-    twins=("CKV_GCP_28",),
+    checkov=("CKV_GCP_28",),
 )
 def not_for_everybody(subject: Subject) -> Iterator[Problem]:
     """Find grants to allUsers and allAuthenticatedUsers."""
@@ -108,7 +108,7 @@ def not_for_everybody(subject: Subject) -> Iterator[Problem]:
     title="Permission to act as service accounts is granted on single accounts",
     remedy="Grant the role on the account, with serviceaccount.IAMMember. On the project it covers every account.",
     types=(*MEMBERS, *POLICIES),
-    twins=("CKV_GCP_41", "CKV_GCP_44", "CKV_GCP_45", "CKV_GCP_49"),
+    checkov=("CKV_GCP_41", "CKV_GCP_44", "CKV_GCP_45", "CKV_GCP_49"),
 )
 def impersonation_named(subject: Subject) -> Iterator[Problem]:
     """Find roles to act as accounts, granted on a project or on more."""
@@ -126,7 +126,7 @@ def impersonation_named(subject: Subject) -> Iterator[Problem]:
     remedy="Set attributeCondition, such as assertion.repository_id == '…', because all repositories have the same "
     "issuer.",
     types=("gcp:iam/workloadIdentityPoolProvider:WorkloadIdentityPoolProvider",),
-    twins=("CKV_GCP_125",),
+    checkov=("CKV_GCP_125",),
 )
 def trust_named(subject: Subject) -> Iterator[Problem]:
     """Find providers for GitHub without a condition on the repository."""

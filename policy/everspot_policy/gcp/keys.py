@@ -18,7 +18,7 @@ LONGEST_DAYS = 366
     title="Keys are rotated at least once a year",
     remedy="Set rotationPeriod, such as 7776000s (90 days). Older data stays readable.",
     types=("gcp:kms/cryptoKey:CryptoKey",),
-    twins=("CKV_GCP_43",),
+    checkov=("CKV_GCP_43",),
 )
 def key_rotates(subject: Subject) -> Iterator[Problem]:
     """Find symmetric keys that are never rotated, or too seldom; others KMS cannot rotate."""

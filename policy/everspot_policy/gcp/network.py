@@ -31,7 +31,7 @@ network types)."""
     remedy="Leave accessConfigs out; reach instances through Identity-Aware Proxy and let them reach Google through "
     "privateIpGoogleAccess of their subnetwork.",
     types=(*LAUNCHES, FROM_TEMPLATE),
-    twins=("CKV_GCP_40",),
+    checkov=("CKV_GCP_40",),
 )
 def no_public_address(subject: Subject) -> Iterator[Problem]:
     """Find interfaces with an access configuration: even an empty one gets an address."""
@@ -49,7 +49,7 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     remedy="Name the ranges, tags or service accounts that may connect. People connect through Identity-Aware Proxy, "
     "whose range is 35.235.240.0/20. For a public service, note an exception.",
     types=(FIREWALL, *POLICY_RULES),
-    twins=("CKV_GCP_2", "CKV_GCP_3", "CKV_GCP_106", "CKV_GCP_88"),
+    checkov=("CKV_GCP_2", "CKV_GCP_3", "CKV_GCP_106", "CKV_GCP_88"),
 )
 def nothing_open(subject: Subject) -> Iterator[Problem]:
     """Yield rules that let in from everywhere, and are not switched off."""

@@ -1,4 +1,4 @@
-"""Buckets. Google encrypts every object and takes requests over TLS only: these two rules have no twins here."""
+"""Buckets. Google encrypts every object and takes requests over TLS only: these two rules are for AWS alone."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ PUBLIC_ACLS = ("publicRead", "publicReadWrite", "authenticatedRead")
     title="Access to a bucket is granted on the bucket, not on objects",
     remedy="Set uniformBucketLevelAccess to true.",
     types=(BUCKET,),
-    twins=("CKV_GCP_29",),
+    checkov=("CKV_GCP_29",),
 )
 def bucket_uniform(subject: Subject) -> Iterator[Problem]:
     """Find buckets whose objects have access lists."""
@@ -44,7 +44,7 @@ def bucket_uniform(subject: Subject) -> Iterator[Problem]:
     title="No bucket can be public, whatever is granted",
     remedy="Set publicAccessPrevention to enforced, and grant nothing to allUsers or allAuthenticatedUsers.",
     types=(BUCKET, *CONTROLS, *LISTS),
-    twins=("CKV_GCP_114",),
+    checkov=("CKV_GCP_114",),
 )
 def bucket_not_public(subject: Subject) -> Iterator[Problem]:
     """Find buckets that could become public, and access lists that make one so."""
@@ -71,7 +71,7 @@ def bucket_not_public(subject: Subject) -> Iterator[Problem]:
     remedy="Enable versioning, or leave soft deletion on. For objects that are written once, under unique keys, note "
     "an exception.",
     types=(BUCKET,),
-    twins=("CKV_GCP_78",),
+    checkov=("CKV_GCP_78",),
 )
 def bucket_versioned(subject: Subject) -> Iterator[Problem]:
     """Find buckets without versions and without soft deletion, which is on by default."""

@@ -112,7 +112,9 @@ class Intents:
         self.edition += 1
         return True
 
-    def settle(self, intent: LaunchIntent, brought: Iterable[Launched], errors: Iterable[LaunchError]) -> LaunchIntent:
+    def record_outcome(
+        self, intent: LaunchIntent, brought: Iterable[Launched], errors: Iterable[LaunchError]
+    ) -> LaunchIntent:
         """Write an intent's outcome, and return the intent as it then is in the store: the first outcome counts."""
         instances = {i.instance_id: i for i in brought}
         jobs = place_jobs(intent, tuple(instances))

@@ -41,7 +41,7 @@ class Launcher:
         self._backoff = Backoff(tick / 2)
         self.trouble = ""
 
-    def settle(self, described: Iterable[CloudInstance], *, repeat_requests: bool) -> None:
+    def settle_intents(self, described: Iterable[CloudInstance], *, repeat_requests: bool) -> None:
         """Settle every intent without an outcome, or repeat its request. `repeat_requests`: whether launches are still
         wanted."""
         open_intents = self._intents.unsettled()
@@ -52,7 +52,7 @@ class Launcher:
         for intent in open_intents:
             launched = [_launched(i) for i in instances if i.launch == intent.token]
             if len(launched) >= intent.count or not repeat_requests or now - intent.made_at >= STALE:
-                self._settle(intent, LaunchAnswer(), launched)
+                self._record_outcome(intent, LaunchAnswer(), launched)
             else:
                 repeated.append(intent)
         if repeated and self._backoff.due(self._store.clock.monotonic()):
@@ -100,7 +100,7 @@ class Launcher:
         self.trouble = ""
         for intent, answer in zip(intents, answers, strict=True):
             if isinstance(answer, LaunchAnswer):
-                self._settle(intent, answer, [_launched(i) for i in described if i.launch == intent.token])
+                self._record_outcome(intent, answer, [_launched(i) for i in described if i.launch == intent.token])
             else:
                 self._lost(intent, answer)
         if any(isinstance(answer, Exception) and not isinstance(answer, StillPending) for answer in answers):
@@ -124,10 +124,10 @@ class Launcher:
         _log.log(level, "launch %d got no answer (%s) and is asked again: %s", intent.seq, kind.value, error)
         self.trouble = f"launch {intent.seq} got no answer ({kind.value}) and is asked again"
 
-    def _settle(self, intent: LaunchIntent, answer: LaunchAnswer, described: Iterable[Launched]) -> None:
+    def _record_outcome(self, intent: LaunchIntent, answer: LaunchAnswer, described: Iterable[Launched]) -> None:
         """Write the outcome from both the answer and the description, because either may lag behind the other."""
         instances_by_id = {i.instance_id: i for i in answer.instances} | {i.instance_id: i for i in described}
-        settled = self._intents.settle(intent, instances_by_id.values(), answer.errors)
+        settled = self._intents.record_outcome(intent, instances_by_id.values(), answer.errors)
         _log_outcome(settled)
 
 

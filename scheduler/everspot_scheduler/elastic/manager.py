@@ -108,7 +108,7 @@ class ElasticManager:
             return
         self._intents.look()
         repeat_requests = self.declared is not None and not observation.draining
-        self._launcher.settle(self._facts.described.values(), repeat_requests=repeat_requests)
+        self._launcher.settle_intents(self._facts.described.values(), repeat_requests=repeat_requests)
         self._reported = (self._reported | observation.instances.keys()) & self.launched.keys()
         self._find_failures()
         self._find_emptied()

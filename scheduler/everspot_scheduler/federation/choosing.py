@@ -1,7 +1,7 @@
 """Decides whether a job should move, by the plan's view of its home and the published figures of the peers.
 
-The decision itself is `everspot_core.federation.decision.decide`. This module collects its figures: the market of the
-own cluster from the plan's view, the markets of the peers from their `pools.json`, and the way there from the bytes
+The decision itself is `everspot_core.federation.decision.decide_move`. This module collects its figures: the market of
+the own cluster from the plan's view, the markets of the peers from their `pools.json`, and the way there from the bytes
 that would be copied.
 """
 
@@ -14,7 +14,7 @@ from functools import cached_property
 from everspot_core.capacity.catalogue import InstanceType, builtin
 from everspot_core.cluster.peers import reachable
 from everspot_core.federation.data_locality import NO_INPUTS, Inputs
-from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, Move, decide, needs_no_move
+from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, Move, decide_move, needs_no_move
 from everspot_core.federation.forecast import STAYING, MoveCost, forecast_job, may_move, move_cost_to
 from everspot_core.federation.market import ClusterMarket, waited_for
 from everspot_core.federation.migration import fruitless_visits
@@ -75,7 +75,7 @@ class MoveChooser:
         if away is not None:
             back = self._move_cost(job, home, news, home, now)
             others.append(_at_home(job, own, back, self._reserved_for(home, job)))
-        move = decide(movable_job, here, others, DEFAULT, now)
+        move = decide_move(movable_job, here, others, DEFAULT, now)
         if move is not None:  # reserve the capacity there, so that the next job does not count on it
             self._reservations[job.job_id] = _Reservation(
                 job_id=job.job_id, cluster=move.cluster, nodes=job.nodes, at=now

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
+class TickSummary:
     """The observations and decisions of a tick. `instances`: as the cloud describes them."""
 
     view: ClusterView
@@ -37,7 +37,7 @@ class Glance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class MetricFigures:
     """Numbers for people and for alarms.
 
     - `jobs`: by state; ended jobs count until they are archived. `waiting`: by the code of the reason.
@@ -80,7 +80,7 @@ class Figures:
 
 
 @dataclass(slots=True)
-class _Books:
+class _PoolTotals:
     """How many instances each pool has given and taken, and for how long it had them. They are counted again only when
     the ledger has grown."""
 
@@ -119,38 +119,38 @@ class _Books:
         return dict(hours)
 
 
-class Counting:
-    """Computes the figures of one scheduler from its glances."""
+class FigureCounter:
+    """Computes the figures of one scheduler from its ticks."""
 
     def __init__(self) -> None:
-        self._books = _Books()
+        self._pool_totals = _PoolTotals()
 
-    def figures(self, glance: Glance, over_norm: Mapping[str, int]) -> Figures:
-        """Return the figures of a glance. `over_norm` as in `Figures`."""
-        view, now, beyond = glance.view, glance.now, glance.unusual.beyond
-        self._books.count(glance.ledger)
-        alive = [i for i in glance.instances if i.phase is Phase.ALIVE]
+    def figures(self, tick: TickSummary, over_norm: Mapping[str, int]) -> MetricFigures:
+        """Return the figures of a tick. `over_norm` as in `MetricFigures`."""
+        view, now, beyond = tick.view, tick.now, tick.unusual.beyond
+        self._pool_totals.count(tick.ledger)
+        alive = [i for i in tick.instances if i.phase is Phase.ALIVE]
         dated = [job for job in view.jobs if job.submission.deadline_at is not None and not job.state.final]
         slacks = [_slack(job, now) for job in dated]
-        return Figures(
+        return MetricFigures(
             at=now,
             jobs=Counter(job.state.value.lower() for job in view.jobs),
-            waiting=Counter(hold.cause.value for hold in glance.waiting),
+            waiting=Counter(hold.cause.value for hold in tick.waiting),
             instances=_instances(alive, {i.instance_id: i for i in view.instances}),
-            usd_per_hour=_usd_per_hour(alive, glance.ledger),
+            usd_per_hour=_usd_per_hour(alive, tick.ledger),
             pools={pool.key: (pool.usd_per_hour, pool.placement_score) for pool in view.pools},
-            launched=self._books.launched,
-            interrupted=self._books.interrupted,
-            hours=self._books.hours(now),
+            launched=self._pool_totals.launched,
+            interrupted=self._pool_totals.interrupted,
+            hours=self._pool_totals.hours(now),
             pending=_pending(view.jobs, now),
-            job_usd=_job_usd(view.jobs, glance.ledger),
+            job_usd=_job_usd(view.jobs, tick.ledger),
             elastic=elastic_use(view),
             slack=min(slacks, default=None),
             late=sum(1 for job in dated if (job.submission.deadline_at or now) < now),
             over_estimate=sum(over_estimate(job.submission, job.record, now, beyond) for job in view.jobs),
-            anomalies={kind.value: 0 for kind in AnomalyKind} | Counter(a.kind for a in glance.unusual.open),
+            anomalies={kind.value: 0 for kind in AnomalyKind} | Counter(a.kind for a in tick.unusual.open),
             over_norm=over_norm,
-            gpu_use=_gpu_use(view, glance.ledger),
+            gpu_use=_gpu_use(view, tick.ledger),
             budgets={_budget(cap_use): _used(cap_use) for cap_use in view.cap_uses},
             budget_used=max((_used(cap_use) for cap_use in view.cap_uses if cap_use.cap or cap_use.spent), default=0.0),
         )
@@ -184,10 +184,10 @@ def _job_usd(jobs: Iterable[JobView], ledger: Ledger) -> dict[tuple[str, str, st
 
 def _instances(alive: Iterable[CloudInstance], views: Mapping[str, InstanceView]) -> Counter[tuple[str, str, str]]:
     agents = (i for i in alive if i.role is Role.AGENT)
-    return Counter((i.market.value, i.instance_type, _phase(views.get(i.instance_id))) for i in agents)
+    return Counter((i.market.value, i.instance_type, _activity(views.get(i.instance_id))) for i in agents)
 
 
-def _phase(view: InstanceView | None) -> str:
+def _activity(view: InstanceView | None) -> str:
     if view is None or (view.record is None and not view.leaving):
         return "coming"
     if view.leaving or view.ending or view.notified:

@@ -13,7 +13,7 @@ from everspot_core.jobs.records import JobState
 
 from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.manifest_watch import ManifestWatch
-from everspot_scheduler.watch.figures import Figures
+from everspot_scheduler.watch.figures import MetricFigures
 
 PUT_EVERY = timedelta(minutes=1)
 """Market time between two requests, since alarms use market time and each request costs money; but at least a second
@@ -37,7 +37,7 @@ class GaugePublisher:
         """See `Watcher`."""
         return self._manifest_watch.manifest.monitoring is not None
 
-    def figures(self, figures: Figures) -> None:
+    def figures(self, figures: MetricFigures) -> None:
         """See `Watcher`. While the last request is under way nothing is put: the next one has newer figures."""
         settings, now = self._manifest_watch.manifest.monitoring, self._clock.monotonic()
         if settings is None or not self._backoff.due(now) or (self._putting is not None and not self._putting.done()):
@@ -62,7 +62,7 @@ class GaugePublisher:
             _log.warning("the cloud did not take the figures of the cluster (%s): %s", kind, error)
 
 
-def select_gauges(figures: Figures) -> dict[Gauge, float]:
+def select_gauges(figures: MetricFigures) -> dict[Gauge, float]:
     """Return the few figures that a cloud keeps."""
     return {
         Gauge.JOBS_WAITING: float(figures.jobs.get(JobState.PENDING.value.lower(), 0)),

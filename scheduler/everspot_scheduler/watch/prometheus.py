@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Info, disab
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from everspot_scheduler.watch.figures import Figures
+from everspot_scheduler.watch.figures import MetricFigures
 
 TICK_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 60)
 _Sample = tuple[tuple[str, ...], float]
@@ -50,7 +50,7 @@ class PrometheusWatcher:
         """See `Watcher`. Always, because the time of the next scrape is not known."""
         return True
 
-    def figures(self, figures: Figures) -> None:
+    def figures(self, figures: MetricFigures) -> None:
         """See `Watcher`."""
         self._now.figures = figures
 
@@ -85,14 +85,14 @@ class _Now(Collector):
     """The newest figures in the form of Prometheus. Each scrape reads the figures of that moment."""
 
     def __init__(self) -> None:
-        self.figures: Figures | None = None
+        self.figures: MetricFigures | None = None
 
     def collect(self) -> Iterable[Metric]:
         """See `Collector`."""
         return iter(()) if self.figures is None else _families(self.figures)
 
 
-def _families(now: Figures) -> Iterator[Metric]:
+def _families(now: MetricFigures) -> Iterator[Metric]:
     yield from _job_metrics(now)
     yield from _capacity_metrics(now)
     yield from _of_pools(now)
@@ -107,7 +107,7 @@ def _families(now: Figures) -> Iterator[Metric]:
                  [((), now.at.timestamp())])  # fmt: skip
 
 
-def _job_metrics(now: Figures) -> Iterator[Metric]:
+def _job_metrics(now: MetricFigures) -> Iterator[Metric]:
     states = ((state.value.lower(),) for state in JobState)
     yield _gauge(
         "jobs", "Jobs by state; those that have ended, until they are archived.", ("state",),
@@ -128,7 +128,7 @@ def _job_metrics(now: Figures) -> Iterator[Metric]:
                  [((), now.over_estimate)])  # fmt: skip
 
 
-def _gpu_metrics(now: Figures) -> Iterator[Metric]:
+def _gpu_metrics(now: MetricFigures) -> Iterator[Metric]:
     labels = ("team", "project")
     yield _gauge(
         "gpu_utilization_ratio", "Part of the last minute in which the GPUs of running jobs computed.", labels,
@@ -140,7 +140,7 @@ def _gpu_metrics(now: Figures) -> Iterator[Metric]:
     )  # fmt: skip
 
 
-def _capacity_metrics(now: Figures) -> Iterator[Metric]:
+def _capacity_metrics(now: MetricFigures) -> Iterator[Metric]:
     yield _gauge("instances", "Agents that live: coming, idle, busy or leaving.", ("market", "type", "phase"),
                  now.instances.items())  # fmt: skip
     yield _gauge("usd_per_hour", "What everything that lives costs an hour.", ("role", "market"),
@@ -156,7 +156,7 @@ def _capacity_metrics(now: Figures) -> Iterator[Metric]:
         yield _gauge(name, help_text, (), [((), value)] if value is not None else [])
 
 
-def _of_pools(now: Figures) -> Iterator[Metric]:
+def _of_pools(now: MetricFigures) -> Iterator[Metric]:
     labels = ("type", "zone", "market")
     yield _gauge("pool_usd_per_hour", "What an hour of an instance costs now, by pool.", labels,
                  ((tuple(pool), usd) for pool, (usd, _) in now.pools.items()))  # fmt: skip

@@ -15,7 +15,7 @@ from everspot_scheduler.anomalies import AS_USUAL, Unusual
 from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.cloud_facts import Facts
 from everspot_scheduler.ledger import Ledger
-from everspot_scheduler.watch.figures import Counting, Figures, Glance
+from everspot_scheduler.watch.figures import FigureCounter, MetricFigures, TickSummary
 
 COUNT_EVERY = timedelta(seconds=10)
 """The least market time between two countings, but at least a second of real time."""
@@ -31,7 +31,7 @@ class Watcher(Protocol):
         """Whether it wants figures at all."""
         ...
 
-    def figures(self, figures: Figures) -> None:
+    def figures(self, figures: MetricFigures) -> None:
         """Take the present figures."""
         ...
 
@@ -49,7 +49,7 @@ class Watch:
 
     def __init__(self, clock: Clock, watchers: Iterable[Watcher] = ()) -> None:
         self._clock, self._watchers = clock, tuple(watchers)
-        self._counting = Counting()
+        self._counter = FigureCounter()
         self._backoff, self._norms_backoff = _backoff(clock, COUNT_EVERY), _backoff(clock, NORMS_EVERY)
         self._norms: Mapping[str, int] = {}
         self._reported: set[int] | None = None
@@ -64,11 +64,11 @@ class Watch:
         if self._norms_backoff.take(now):
             over = over_norm(ledger.launches, ledger.ends, ledger.points(), self._clock.now())
             self._norms = {norm.value: sum(norm in worse for worse in over.values()) for norm in Norm}
-        glance = Glance(
+        tick = TickSummary(
             view=view, waiting=tuple(waiting), instances=tuple(facts.described.values()), ledger=ledger,
             now=self._clock.now(), unusual=unusual,
         )  # fmt: skip
-        figures = self._counting.figures(glance, self._norms)
+        figures = self._counter.figures(tick, self._norms)
         self._notify(lambda watcher: watcher.figures(figures))
 
     def ticked(self, took: timedelta, *, failed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The actions that `decide` returns, and the demand to stop that several of them carry."""
+"""The actions that `decide_actions` returns, and the demand to stop that several of them carry."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

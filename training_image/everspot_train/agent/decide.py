@@ -1,7 +1,7 @@
 """Decides what the agent does next, as a pure function of its memory and its observation.
 
-`decide` is called several times a second. It returns the new memory and the actions, and `runner.py` carries these out.
-All times of type `timedelta` are of CLOCK_MONOTONIC.
+`decide_actions` is called several times a second. It returns the new memory and the actions, and `runner.py` carries
+these out. All times of type `timedelta` are of CLOCK_MONOTONIC.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ from everspot_train.agent.stop_demand import LEAST_GRACE, next_demand
 from everspot_train.agent.world import LeaseView, Memory, World
 
 
-def decide(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
+def decide_actions(memory: Memory, world: World, limits: Limits) -> tuple[Memory, list[Action]]:
     """Return the new memory and the actions to do now."""
     memory = replace(memory, cordoned=_cordoned(world))
     if memory.job is None:

@@ -1,4 +1,4 @@
-"""Runs one job on this machine: observes it, lets `decide` decide, and acts.
+"""Runs one job on this machine: observes it, lets `decide_actions` decide, and acts.
 
 Only the thread that steps a runner starts, signals and ends its training process. This thread must live as long as the
 process.
@@ -18,7 +18,7 @@ from everspot_store import StoreError
 
 from everspot_train.agent import actions as act
 from everspot_train.agent.actions import Action, JobKey, StopDemand
-from everspot_train.agent.decide import decide, forget_job, offer_again, retry_later
+from everspot_train.agent.decide import decide_actions, forget_job, offer_again, retry_later
 from everspot_train.agent.endings import Ending
 from everspot_train.agent.session import JobSession
 from everspot_train.agent.starter import Starter
@@ -106,7 +106,7 @@ class JobRunner:
         failure, self._helper_failure = self._helper_failure, None
         if failure is not None and self.session is not None:
             raise failure
-        self.memory, actions = decide(self.memory, self._look(outside), self._limits)
+        self.memory, actions = decide_actions(self.memory, self._look(outside), self._limits)
         for action in actions:
             self._act(action)
 
@@ -233,7 +233,7 @@ class JobRunner:
                 if first and stop.reason is not Reason.FINISHED:
                     action_at = stop.action_at.isoformat() if stop.action_at else None
                     seen_at = stop.seen_at.isoformat()
-                    session.emit(EventKind.NOTICE, source=stop.source, action_at=action_at, seen_at=seen_at)
+                    session.emit(EventKind.STOP_DEMANDED, source=stop.source, action_at=action_at, seen_at=seen_at)
             case act.AskForCheckpoint(seq, notice):
                 session.ask_for_checkpoint(seq)
                 session.emit(EventKind.REBALANCE, source=notice.source)
@@ -271,7 +271,7 @@ class JobRunner:
             self._starter.start(session, self._seat, self._hours_between_interruptions, stopped)
 
     def _is_stopped(self, session: JobSession) -> bool:
-        """Return whether a job that is being started has to stop. `decide` is not asked until it has been started."""
+        """Return whether a job that is being started has to stop: `decide_actions` is called once it has started."""
         outside = self._external_state()
         orders = outside.assignment.for_job(session.key.job_id) if outside.assignment is not None else None
         return (

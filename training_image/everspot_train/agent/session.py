@@ -501,7 +501,9 @@ class JobSession:
             return ending
         if stop is None or stop.deadline is None:
             action_at = current.action_at.isoformat() if current.action_at else None
-            self.emit(EventKind.NOTICE, source=current.source, action_at=action_at, seen_at=current.seen_at.isoformat())
+            self.emit(
+                EventKind.STOP_DEMANDED, source=current.source, action_at=action_at, seen_at=current.seen_at.isoformat()
+            )
         _log.warning("job %s, epoch %d has finished, and no time is left to upload its files", *self.key)
         return replace(ending, reason=current.reason if current.reason.preemption else Reason.NOTICE)
 

@@ -1,4 +1,4 @@
-"""The input of `decide`: the agent's observation at one moment, and its memory.
+"""The input of `decide_actions`: the agent's observation at one moment, and its memory.
 
 All times of type `timedelta` are of CLOCK_MONOTONIC.
 """

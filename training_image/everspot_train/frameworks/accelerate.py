@@ -95,7 +95,7 @@ class ResumableLoop:
             while self._position.epoch < count:
                 epoch = self._position.epoch
                 yield epoch
-                if self._attempt is not None and self._attempt.stop.decide(epoch + 1, count):
+                if self._attempt is not None and self._attempt.stop.should_end(epoch + 1, count):
                     self._finished = True
                 self._position.epoch, self._position.batch = count if self._finished else epoch + 1, 0
                 if self._attempt is None:
@@ -172,7 +172,7 @@ class ResumableLoop:
 
     def _between_steps(self) -> None:
         assert self._attempt is not None  # noqa: S101 - without an agent there is nothing to decide
-        decision = self._attempt.decide(self.step)
+        decision = self._attempt.decide_between_steps(self.step)
         if decision is StepDecision.GO_ON:
             return
         self._save()

@@ -122,7 +122,7 @@ class FrameworkAttempt:
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
         self._signalled = True
 
-    def decide(self, step: int | None = None) -> StepDecision:
+    def decide_between_steps(self, step: int | None = None) -> StepDecision:
         """Return what happens now, between two steps. All ranks call it at the same step.
 
         Args:

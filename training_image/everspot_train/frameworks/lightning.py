@@ -273,7 +273,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         loop = trainer.fit_loop.epoch_loop
         if loop.batch_progress.is_last_batch or loop._should_check_val_fx(trainer.fit_loop._data_fetcher):
             return
-        decision = self._attempt.decide(self._last_step)
+        decision = self._attempt.decide_between_steps(self._last_step)
         if decision is StepDecision.GO_ON or trainer.should_stop or loop._is_training_done:
             return
         self.save(trainer)
@@ -311,7 +311,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
     def _stop_early(self, trainer: Trainer) -> None:
         self._evaluate(trainer)
-        if self._attempt.stop.decide(trainer.global_step, self._total_steps):
+        if self._attempt.stop.should_end(trainer.global_step, self._total_steps):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

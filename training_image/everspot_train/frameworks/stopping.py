@@ -35,7 +35,7 @@ class FrameworkStop:
         if self._tracker is not None:
             self._tracker.add(step, value)
 
-    def decide(self, step: int, total_steps: int | None) -> bool:
+    def should_end(self, step: int, total_steps: int | None) -> bool:
         """Return whether the loop ends now, the same on all ranks, which all call it. A loop that has no step left is
         not ended early."""
         if self._tracker is None:

@@ -215,7 +215,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         would skip that evaluation at a resume.
         """
         self._attempt.report(state.global_step)
-        decision = self._attempt.decide()
+        decision = self._attempt.decide_between_steps()
         self._stopping = decision is StepDecision.STOP
         self._stop_early(state, control)
         self._save_at_end(state, control)
@@ -249,7 +249,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         """Stop behind the checkpoint, unless training ends with it."""
         self._saved_step = state.global_step
         self._attempt.note_saved(state.global_step, Path(args.output_dir) / f"checkpoint-{state.global_step}")
-        self._stopping = self._stopping or self._attempt.decide() is StepDecision.STOP
+        self._stopping = self._stopping or self._attempt.decide_between_steps() is StepDecision.STOP
         if self._stopping and not control.should_training_stop:
             self.stopped = control.should_training_stop = True
             # The checkpoint holds it. Here it would be loaded, and with save_total_limit=1 the new one be deleted.
@@ -267,7 +267,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
 
     def _stop_early(self, state: TrainerState, control: TrainerControl) -> None:
         """End training if the job's `stop` says so. All ranks call it."""
-        if self._training and not self.stopped and self._attempt.stop.decide(state.global_step, state.max_steps):
+        if self._training and not self.stopped and self._attempt.stop.should_end(state.global_step, state.max_steps):
             control.should_training_stop = True
 
     def on_train_end(

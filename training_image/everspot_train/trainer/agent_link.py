@@ -211,7 +211,7 @@ class AgentLink:
         """Note that the next step begins."""
         self._warmup.begins()
 
-    def decide(self, step: int) -> Decision:
+    def decide_between_steps(self, step: int) -> Decision:
         """Decide what happens now, between two steps.
 
         Raises:
@@ -297,7 +297,7 @@ class AgentLink:
         deadline = self._durable_by()
         if deadline is not None and not self._publisher.is_flying(step):
             self._publisher.make_way(deadline)
-        self._publisher.settle(self._time_left())
+        self._publisher.await_publication(self._time_left())
         return self._publisher.durable_step != step
 
     def close(

@@ -10,6 +10,7 @@ from typing import Any
 
 from everspot_core.jobs.checkpoint import AFTER_LOOP, SAVED_BY, Checkpoint
 from everspot_core.jobs.early_stop import EarlyStop
+from everspot_core.jobs.events import STOP_TRIGGER
 from everspot_core.jobs.job import Precision
 from everspot_core.jobs.records import EventKind
 from everspot_store import Fenced, SystemClock
@@ -225,11 +226,11 @@ class Checkpointer:
         self._steps_made += 1
         if self._link:
             self._link.report_step(step, metrics)
-        decision = self._on_rank_0(lambda link: link.decide(step))
+        decision = self._on_rank_0(lambda link: link.decide_between_steps(step))
         if decision == Decision.LEAVE:
             raise RunFenced("the lease is over")
         if decision == Decision.STOP:
-            self.checkpoint_now(step, "notice")
+            self.checkpoint_now(step, STOP_TRIGGER)
             raise RunStopped(step)
         if decision == Decision.CHECKPOINT:
             self.checkpoint_in_background(step, self._link.trigger if self._link else "")

@@ -16,7 +16,7 @@ from everspot_train.trainer.model_setup import plain_name
 class ModuleState:
     """The state of the tracked modules that their `state_dict` leaves out. `modules`: by tracked name.
 
-    Buffers are loaded immediately. Gradients, frozen parameters and modes take effect in `settle`, when the loop
+    Buffers are loaded immediately. Gradients, frozen parameters and modes take effect in `apply_pending`, when the loop
     begins, so that code between the program's start and its loop does not change them.
     """
 
@@ -31,12 +31,12 @@ class ModuleState:
         return {name: _extra_state(module) for name, module in self._modules.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load buffers, and keep the rest for `settle`."""
+        """Load buffers, and keep the rest for `apply_pending`."""
         for name, module in self._modules.items():
             _load_buffers(module, state.get(name, {}).get("buffers", {}))
         self._pending = state
 
-    def settle(self, *, last: bool = True) -> None:
+    def apply_pending(self, *, last: bool = True) -> None:
         """Put gradients, frozen parameters and modes into effect: the loop begins. `last`: False if a later loop of the
         program may begin with them again."""
         state = self._pending
@@ -44,7 +44,7 @@ class ModuleState:
             self._pending = None
         for name, module in self._modules.items():
             if state is not None and name in state:
-                _settle(module, state[name])
+                _apply(module, state[name])
 
 
 def unexpand_buffers(module: torch.nn.Module) -> None:
@@ -92,7 +92,7 @@ def _load_buffers(module: torch.nn.Module, buffers: Mapping[str, torch.Tensor]) 
         owner._buffers[name] = stored.to(device, copy=True)  # such as a cache that grows with its input
 
 
-def _settle(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
+def _apply(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
     frozen, evaluating, gradients = set(state["frozen"]), set(state["evaluating"]), state["gradients"]
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(plain_name(name) not in frozen)

@@ -189,14 +189,14 @@ class Publisher:
             WriterFailed, WriterOutOfMemory: if `_MOST_DEATHS` writers in a row have died.
             StoreError: for an error that does not pass by itself.
         """
-        self.settle()
+        self.await_publication()
         self._begin(snapshot, now=now, deadline=deadline)
 
     def is_flying(self, step: int) -> bool:
         """Return whether the snapshot of `step` is being published."""
         return self.busy and self._publication is not None and self._publication[1].step == step
 
-    def settle(self, timeout: timedelta | None = None) -> bool:
+    def await_publication(self, timeout: timedelta | None = None) -> bool:
         """Wait for the publication under way. Return whether its snapshot was discarded, or gave way to a newer one.
         An unreachable store only causes a warning, since the next publication may succeed.
 
@@ -226,8 +226,8 @@ class Publisher:
         return False
 
     def collect(self) -> bool:
-        """Like `settle`, but only if the publication has ended; it never waits."""
-        return self._flight is not None and self._flight.done() and self.settle()
+        """Like `await_publication`, but only if the publication has ended; it never waits."""
+        return self._flight is not None and self._flight.done() and self.await_publication()
 
     def make_way(self, deadline: timedelta) -> None:
         """Cancel a publication under way if a newer snapshot would otherwise miss its `deadline` (monotonic)."""

@@ -66,7 +66,7 @@ class LoopRandomness:
         """Keep the state of these generators, too."""
         self._generators = dict(generators)
 
-    def settle(self, *, last: bool = True) -> None:
+    def apply_pending(self, *, last: bool = True) -> None:
         """Put the loaded state into effect.
 
         Args:
@@ -104,7 +104,7 @@ class LoopRandomness:
         return self._global.state_dict() | {"generators": own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take a state, which `settle` puts into effect."""
+        """Take a state, which `apply_pending` puts into effect."""
         self._pending = state
 
 

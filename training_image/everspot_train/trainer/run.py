@@ -404,13 +404,13 @@ class Run:
                 self._randomness.load_state_dict(self._randomness.state_dict())
             self._stream = read_epochs(feed, feed.open_epoch(), self._epoch_over)
             # Last of all: whatever the program and the loader have drawn until now, the next batch is drawn as before.
-            self._modules.settle()
-            self._randomness.settle()
+            self._modules.apply_pending()
+            self._randomness.apply_pending()
         elif self._stream is None:  # nothing to do here; a later loop of the program may go on
             # The checkpoint of a loop's end is from before the code after the loop, which runs again now.
             self._settled = self._loop.restored_total_steps == total_steps == self.steps_done
-            self._modules.settle(last=self._settled)
-            self._randomness.settle(last=self._settled)
+            self._modules.apply_pending(last=self._settled)
+            self._randomness.apply_pending(last=self._settled)
         stepper.begin_loop()
         untracked.begin()
         try:

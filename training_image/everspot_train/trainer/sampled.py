@@ -119,7 +119,7 @@ class SampledFeed:
             )
         entropy = (self._seed, self._epoch, rank_from_environment())
         batches = self._loader.open(indices, entropy, self._batches)
-        states.settle()
+        states.restore_latest()
         return self._counted(batches, indices)
 
     def _counted(self, batches: Iterator[Any], indices: "_Indices | None") -> Iterator[Any]:
@@ -324,7 +324,7 @@ class _SamplerStates:
         """Record the state that the sampler itself has changed."""
         self._last = self._read()
 
-    def settle(self) -> None:
+    def restore_latest(self) -> None:
         """Restore the states that the loop had left, once everything is drawn again."""
         if self._now is not None:
             self._load(self._now)

@@ -15,7 +15,7 @@ from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.job import Resources
 from everspot_core.jobs.lower_precision import HEADROOM, MIXED, may_lower
 from everspot_core.jobs.records import Market
-from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.actions import ReasonFigures, Why
 from everspot_core.schedule.jobs import critical, job_outlook
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view import JobView, MeasuredUse, PoolView
@@ -36,7 +36,7 @@ class Preference:
 
     market: Market
     cause: Why
-    figures: Figures = field(default_factory=dict)
+    figures: ReasonFigures = field(default_factory=dict)
 
 
 _SPOT = Preference(Market.SPOT, Why.PREFERRED_MARKET, {"rank": 0, "market": Market.SPOT.value})
@@ -74,7 +74,7 @@ def _counts(pool: PoolView, job: JobView) -> bool:
 
 def _stay_on_demand(failover: datetime | None, up: timedelta, stay: timedelta) -> Preference:
     if failover is None:
-        figures: Figures = {"up_hours": _hours(up), "needed_hours": _hours(stay)}
+        figures: ReasonFigures = {"up_hours": _hours(up), "needed_hours": _hours(stay)}
         return Preference(Market.ON_DEMAND, Why.STAY_ON_DEMAND, figures)
     return Preference(Market.ON_DEMAND, Why.FAILED_OVER, {"preemptions": PREEMPTIONS, "window_hours": _hours(WINDOW)})
 

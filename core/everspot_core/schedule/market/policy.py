@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import inf, sqrt
 
 from everspot_core.jobs.records import Market
-from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.actions import ReasonFigures, Why
 from everspot_core.schedule.market.lifetimes import DOWNS, UPS, learnt
 from everspot_core.schedule.market.renewal import Strategy, StrategyTable, strategies
 
@@ -100,7 +100,7 @@ class MarketChoice:
 
     market: Market | None
     cause: Why
-    figures: Figures = field(default_factory=dict)
+    figures: ReasonFigures = field(default_factory=dict)
     final: bool = False
 
 
@@ -115,7 +115,7 @@ def choose_market(need: Need, current: HeldCapacity | None, spot: Spot | None) -
     if current is not None:
         if spot is None or not safe or not spot.up:
             for_good = not safe and need.remaining_upper <= need.remaining
-            figures: Figures = {"market": Market.ON_DEMAND.value}
+            figures: ReasonFigures = {"market": Market.ON_DEMAND.value}
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.RUNS_WELL, figures=figures, final=for_good)
         return _returning(need, spot, best_strategy(need, spot))
     if not safe:
@@ -177,12 +177,12 @@ def _believable(need: Need, spot: Spot) -> bool:
 def _waiting(need: Need, spot: Spot, strategy: Strategy) -> MarketChoice:
     if spot.age < strategy.wait:
         return MarketChoice(market=None, cause=Why.WAIT_FOR_SPOT, figures={"slack_hours": need.slack})
-    figures: Figures = {"slack_hours": need.slack, "down_hours": spot.age}
+    figures: ReasonFigures = {"slack_hours": need.slack, "down_hours": spot.age}
     return MarketChoice(market=Market.ON_DEMAND, cause=Why.ON_DEMAND_PAYS, figures=figures)
 
 
 def _returning(need: Need, spot: Spot, strategy: Strategy) -> MarketChoice:
-    figures: Figures = {"up_hours": spot.age, "needed_hours": strategy.back}
+    figures: ReasonFigures = {"up_hours": spot.age, "needed_hours": strategy.back}
     if spot.age >= strategy.back and _believable(need, spot) and need.remaining > WORTH_RETURNING * need.changeover:
         return MarketChoice(market=Market.SPOT, cause=Why.BACK_TO_SPOT, figures=figures)
     return MarketChoice(market=Market.ON_DEMAND, cause=Why.STAY_ON_DEMAND, figures=figures)
@@ -190,7 +190,7 @@ def _returning(need: Need, spot: Spot, strategy: Strategy) -> MarketChoice:
 
 def last_moment(need: Need) -> MarketChoice:
     """Return the choice of on-demand because there is no time for anything else."""
-    figures: Figures = {
+    figures: ReasonFigures = {
         "left_hours": need.remaining_upper,
         "time_hours": need.time,
         "changeover_hours": need.changeover_upper,

@@ -8,7 +8,7 @@ from math import inf
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.records import Market
-from everspot_core.schedule.actions import Figures
+from everspot_core.schedule.actions import ReasonFigures
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, HOUR, critical, job_outlook
 from everspot_core.schedule.market.behaviour import Behaviour
 from everspot_core.schedule.view import JobView, PoolKey, PoolView
@@ -36,7 +36,7 @@ class RankedPool:
 
     pool: PoolView
     usd_per_useful_hour: float
-    figures: Figures = field(default_factory=dict)
+    figures: ReasonFigures = field(default_factory=dict)
 
 
 def rank(

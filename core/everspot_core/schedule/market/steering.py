@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from everspot_core.jobs.records import Market
-from everspot_core.schedule.actions import Figures, Why
+from everspot_core.schedule.actions import ReasonFigures, Why
 from everspot_core.schedule.jobs import HOUR, STARVATION_LIMIT, critical, job_outlook, waiting_since
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.offers import Offers, build_need, describe_held
@@ -88,7 +88,7 @@ class Steering:
             tried = len(offers.spot_pools) + len(offers.on_demand_pools)
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.NO_CAPACITY, figures={"tried": tried})
         need = self._need(work, deadline, offers)
-        figures: Figures = {"left_hours": need.remaining_upper, "time_hours": need.time}
+        figures: ReasonFigures = {"left_hours": need.remaining_upper, "time_hours": need.time}
         return MarketChoice(market=Market.ON_DEMAND, cause=Why.AT_RISK, figures=figures)
 
     def _without_deadline(
@@ -105,7 +105,7 @@ class Steering:
             return runs_well(instance_market(on))
         if spot is None:
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.NO_SPOT)
-        figures: Figures = {"rank": 0, "market": Market.ON_DEMAND.value}
+        figures: ReasonFigures = {"rank": 0, "market": Market.ON_DEMAND.value}
         if offers.spot:
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.OTHER_MARKET, figures=figures)
         waited = self._now - waiting_since(job)

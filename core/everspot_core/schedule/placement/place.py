@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from everspot_core.jobs.fit import Shape, fits, lacking
 from everspot_core.jobs.records import JobRecord, JobState, Market, Reason, Role
 from everspot_core.jobs.sharing import largest_share
-from everspot_core.schedule.actions import Assign, Figures, Hold, Why
+from everspot_core.schedule.actions import Assign, Hold, ReasonFigures, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.awaited_instances import awaited, is_going
 from everspot_core.schedule.conditions import start_blocker
@@ -42,7 +42,7 @@ def place(state: PlanState) -> list[Assign | Hold]:
         return []
     placement = _Placement(state, jobs)
     for rank, job in enumerate(placement.queue):
-        placement.decide(rank, job)
+        placement.place_job(rank, job)
     return placement.actions
 
 
@@ -67,8 +67,8 @@ class _Placement:
         self._large_enough: dict[Want, int] = {}
         self._held_back: list[SeatRequest] = []
 
-    def decide(self, rank: int, job: JobView) -> None:
-        """Decide about the next job."""
+    def place_job(self, rank: int, job: JobView) -> None:
+        """Place the next job, or hold it."""
         if end_of_waiting(job, self.now) is not None or job.job_id in self._assigned_jobs:
             return
         early = start_blocker(job, self.now)
@@ -142,7 +142,7 @@ class _Placement:
         if record is not None and record.not_before is not None and record.not_before > self.now:
             if record.last_reason is Reason.DENIED:
                 until, detail = f"{record.not_before:%Y-%m-%d %H:%M} UTC", record.detail.partition("\n")[0]
-                figures: Figures = {"times": len(record.unstarted), "until": until, "detail": detail}
+                figures: ReasonFigures = {"times": len(record.unstarted), "until": until, "detail": detail}
                 return Hold(job_id=job.job_id, cause=Why.DENIED, figures=figures)
             seconds = round((record.not_before - self.now).total_seconds(), 3)
             return Hold(job_id=job.job_id, cause=Why.BACK_OFF, figures={"seconds": seconds})
@@ -154,7 +154,7 @@ class _Placement:
         ahead = self._capacity.promised(request)
         if ahead is not None:
             return Hold(job_id=request.job_id, cause=Why.KEPT_FOR_GANG, figures={"ahead": ahead})
-        figures: Figures = {"present": max(self._large_enough[request.want], 0)}
+        figures: ReasonFigures = {"present": max(self._large_enough[request.want], 0)}
         if request.nodes > 1:
             return Hold(job_id=request.job_id, cause=Why.TOO_FEW_FREE, figures={"nodes": request.nodes, **figures})
         return Hold(job_id=request.job_id, cause=Why.NO_FREE_INSTANCE, figures=figures)
@@ -273,7 +273,7 @@ def _type_shapes(view: ClusterView) -> dict[str, Shape]:
     return shapes
 
 
-def _shortfall(job: JobView, shapes: dict[str, Shape]) -> Figures:
+def _shortfall(job: JobView, shapes: dict[str, Shape]) -> ReasonFigures:
     """Return the type that comes nearest, and the resources that it lacks."""
     need = job.submission.spec.resources
     name = min(shapes, key=lambda n: (len(lacking(need, shapes[n])), n))
@@ -283,7 +283,7 @@ def _shortfall(job: JobView, shapes: dict[str, Shape]) -> Figures:
 def _assign(job: JobView, chosen: list[InstanceView], rank: int, preference: Preference, *, shares: bool) -> Assign:
     first, *others = chosen
     record = instance_record(first)
-    cause, figures = Why.OTHER_MARKET, Figures(rank=rank, market=record.market.value)
+    cause, figures = Why.OTHER_MARKET, ReasonFigures(rank=rank, market=record.market.value)
     if record.market is preference.market:
         cause = Why.PREFERRED_MARKET
         if preference.cause in (Why.FAILED_OVER, Why.LAST_SAFE_MOMENT):

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from everspot_core.jobs.candidates import Candidate, misfits
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.timing import finish
-from everspot_core.schedule.actions import Figures, Refuse, Why
+from everspot_core.schedule.actions import ReasonFigures, Refuse, Why
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER, HOUR, job_outlook
 from everspot_core.schedule.market.offers import Offers
 from everspot_core.schedule.view import JobView
@@ -111,7 +111,7 @@ def refusal(
         return None
     price = min(p.usd_per_hour for p in offers.on_demand_pools if speeds[p.key] == fastest)
     earliest, usd = now + least, round(price * job.nodes * (least / HOUR), 2)
-    figures: Figures = {"earliest": earliest.isoformat(timespec="minutes"), "usd": usd}
+    figures: ReasonFigures = {"earliest": earliest.isoformat(timespec="minutes"), "usd": usd}
     return Refuse(job_id=job.job_id, epoch=job.epoch, earliest=earliest, usd=usd, cause=Why.INFEASIBLE, figures=figures)
 
 

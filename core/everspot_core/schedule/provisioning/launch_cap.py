@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from everspot_core.schedule.actions import Figures
+from everspot_core.schedule.actions import ReasonFigures
 from everspot_core.schedule.tariff import EPSILON, Tariff
 from everspot_core.schedule.view import ClusterView, InstanceView, instance_pool
 
@@ -60,7 +60,7 @@ class CapRoom:
         """Launch nothing more in this round."""
         self._closed = True
 
-    def figures(self, count: int, usd_per_hour: float) -> Figures:
+    def figures(self, count: int, usd_per_hour: float) -> ReasonFigures:
         """Return the figures for the reason of a job that does not fit."""
         assert self._cap is not None  # noqa: S101 - without a cap everything fits
         limit = self._cap.usd_per_hour

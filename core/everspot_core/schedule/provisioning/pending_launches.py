@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.records import InstanceState
-from everspot_core.schedule.actions import Figures, Release, Why
+from everspot_core.schedule.actions import ReasonFigures, Release, Why
 from everspot_core.schedule.awaited_instances import awaited, is_going
 from everspot_core.schedule.jobs import CHANGEOVER, CHANGEOVER_UPPER, earliest_start, job_outlook
 from everspot_core.schedule.market.reuse import Reuse
@@ -39,7 +39,7 @@ class Launches:
             if instance.launched_for is not None and not instance.is_gone:
                 self._by_job[instance.launched_for].append(instance)
         self._retained: set[str] = set()
-        self._settled: set[str] = set()
+        self._decided: set[str] = set()
         self._given_up: set[str] = set()
         self._awaited: set[str] = set()
         self._alive = {j.job_id for j in view.jobs if j.may_need_instance}
@@ -83,9 +83,9 @@ class Launches:
         """Note that a job waits for this instance, which was launched for another job: it is not released."""
         self._awaited.add(instance_id)
 
-    def settle(self, job_id: str) -> None:
+    def mark_decided(self, job_id: str) -> None:
         """Note that the job's needs are decided: its instances that are idle and not kept may be released."""
-        self._settled.add(job_id)
+        self._decided.add(job_id)
 
     def release(self, reuse: Reuse, *, pressed: bool) -> list[Release]:
         """Return the releases of launched instances that are no longer needed: immediately, or once they have been idle
@@ -106,7 +106,7 @@ class Launches:
     def _is_spare(self, instance: InstanceView) -> bool:
         """Return whether the instance is idle and no job of this plan waits for it."""
         name, alive = instance.launched_for or "", self._alive
-        waiting = not self._view.draining and name in alive and name not in self._settled
+        waiting = not self._view.draining and name in alive and name not in self._decided
         needed = waiting or (name in alive and instance.instance_id in self._retained)
         needed = needed or (not self._view.draining and instance.instance_id in self._awaited)
         return instance.idle and not needed and not self._is_taken(instance) and instance.instance_id not in self.busy
@@ -143,7 +143,7 @@ class Launches:
 
     def _was_idle(self, instance: InstanceView) -> Release:
         minute = timedelta(minutes=1)
-        figures: Figures = {
+        figures: ReasonFigures = {
             "minutes": self._idle_for(instance) / minute,
             "limit_minutes": self._view.idle_limit / minute,
         }

@@ -6,7 +6,7 @@ from datetime import datetime
 from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.lower_precision import exceeds
 from everspot_core.jobs.records import Market
-from everspot_core.schedule.actions import Figures, Hold, Launch, Refuse, Why
+from everspot_core.schedule.actions import Hold, Launch, ReasonFigures, Refuse, Why
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.market.failover import PREEMPTIONS
 from everspot_core.schedule.market.offers import Acceptable, Offers, build_offers
@@ -35,7 +35,7 @@ class PoolChooser:
         sound_pools = [p for p in view.pools if p.instance_type.name not in self._suspended]
         self._stocks = Stocks(sound_pools, view.unions, now, view.tick)
         self._room = CapRoom(view)
-        self._at_cap: dict[str, Figures] = {}
+        self._at_cap: dict[str, ReasonFigures] = {}
 
     def offers(self, job: JobView) -> Offers:
         """Return the offers that are left for the job."""

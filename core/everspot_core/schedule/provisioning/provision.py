@@ -15,8 +15,8 @@ from everspot_core.schedule.actions import (
     Action,
     Assign,
     Cordon,
-    Figures,
     Hold,
+    ReasonFigures,
     Refuse,
     Release,
     Stay,
@@ -55,7 +55,7 @@ def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]
             provisioning.seat(jobs[action.job_id], action)
         elif isinstance(action, Hold) and not view.draining:
             if action.cause in WITHHELD:
-                provisioning.launches.settle(action.job_id)
+                provisioning.launches.mark_decided(action.job_id)
             elif provisioning.not_before(jobs[action.job_id]) is None:
                 waiting[action.job_id] = action
                 continue
@@ -75,7 +75,7 @@ def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]
         turns = [*sorted(running, key=queue_order), *(jobs[name] for name in waiting)]
         provisioning.open_rooms(jobs[name] for name in waiting)
         for job in turns if view.cap is None else sort_by_urgency(turns, view, state.now):
-            actions += provisioning.decide(job, waiting.get(job.job_id))
+            actions += provisioning.provision_job(job, waiting.get(job.job_id))
     return actions + provisioning.release()
 
 
@@ -101,7 +101,7 @@ class _Provisioning:
             self._shared_capacity.add(job, instance_pool(instance))
         self.launches.busy |= {action.instance_id, *action.gang}
         self._in_flight.assign(job, (action.instance_id, *action.gang))
-        self.launches.settle(job.job_id)
+        self.launches.mark_decided(job.job_id)
         records = [instance_record(self._instances[i]) for i in (action.instance_id, *action.gang)]
         part = largest_share(job.submission.spec.resources, records[0]) if action.shares else 1.0
         self.admission.charge_instances(job, records, part)
@@ -126,7 +126,7 @@ class _Provisioning:
         until, work, offers = self.not_before(job), job_outlook(job), self._launching.offers(job)
         changeover = work.changeover_upper if work is not None else CHANGEOVER_UPPER
         if until is not None and until - self.now > changeover and self._steering.is_safe(job, offers):
-            self.launches.settle(job.job_id)
+            self.launches.mark_decided(job.job_id)
         if not self.launches.coming(job, None):
             self._launching.reserve(job, offers)
 
@@ -140,7 +140,7 @@ class _Provisioning:
         """Return the releases of instances that nobody needs any longer."""
         return self.launches.release(self._reuse, pressed=self._launching.pressed)
 
-    def decide(self, job: JobView, hold: Hold | None) -> list[Action]:
+    def provision_job(self, job: JobView, hold: Hold | None) -> list[Action]:
         """Return the actions for the job. `hold`: why it got no present instance; None if the job runs."""
         owner = self._owner(job)
         if owner is not None and is_going(owner):
@@ -148,7 +148,7 @@ class _Provisioning:
         if job.state.owned and (owner is None or owner.stopping or owner.instance_id in self.launches.busy):
             return []
         coming = self.launches.coming(job, owner)
-        self.launches.settle(job.job_id)
+        self.launches.mark_decided(job.job_id)
         if owner is not None and owner.launched_for is None and instance_market(owner) is Market.ON_DEMAND:
             return [_stay(job, owner, runs_well(Market.ON_DEMAND))]
         offers = self._launching.offers(job)
@@ -169,7 +169,7 @@ class _Provisioning:
         Nothing is launched if a launch is on its way to the job already, or if there is a free instance for it.
         """
         coming = self.launches.coming(job, owner)
-        self.launches.settle(job.job_id)
+        self.launches.mark_decided(job.job_id)
         self.launches.keep(coming)
         if coming or end_of_waiting(job, self.now) is not None or self._spares.claim(job, self.launches.busy):
             return []
@@ -274,7 +274,7 @@ class _Provisioning:
                 market=instance_market(coming[0]), cause=Why.ON_ITS_WAY, figures={"instances": len(coming)}
             )
             return [_stay(job, owner, choice)]
-        figures: Figures = {"market": instance_market(coming[0]).value}
+        figures: ReasonFigures = {"market": instance_market(coming[0]).value}
         return [_stop(job, owner, MarketChoice(market=instance_market(coming[0]), cause=Why.MOVE, figures=figures))]
 
     def _owner(self, job: JobView) -> InstanceView | None:

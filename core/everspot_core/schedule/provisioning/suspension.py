@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from everspot_core.capacity.instances import AGENT_FAULT, InstanceRecord, InstanceState
 from everspot_core.cluster.suspects import FAULT_WORDS, SEVERAL, WINDOW
 from everspot_core.costs.ledger import FaultKind, FaultRecord
-from everspot_core.schedule.actions import Figures
+from everspot_core.schedule.actions import ReasonFigures
 from everspot_core.schedule.view import ClusterView, InstanceView
 
 RETRY_AFTER = timedelta(hours=6)
@@ -49,7 +49,7 @@ class Suspension:
     until: datetime
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> ReasonFigures:
         """The figures of the reason `Why.TYPE_SUSPENDED`."""
         return {
             "instance_type": self.instance_type,

@@ -77,7 +77,7 @@ def _walk(walk: Walk) -> None:
         raise DemoError(f"{lacking[0]} is missing: `make review-demo` builds it")
     walk.provision()
     with Gitea(PROGRAMS, walk.world.home / "forge", walk.runner_variables()) as forge:
-        walk.settle(forge)
+        walk.set_up_repository(forge)
         walk.open()
         walk.push_again()
         walk.stranger(forge)

@@ -79,7 +79,7 @@ class Walk:
         }
         return {**cloud_variables, **own_variables, "PYTHONWARNINGS": "ignore"}
 
-    def settle(self, forge: Gitea) -> None:
+    def set_up_repository(self, forge: Gitea) -> None:
         """Set up the repository on the forge: its people, its variables, and that a failed check blocks a merge."""
         with self.phases.phase(f"a forge, its runner and a repository: {forge.url}", "forge"):
             self.boss = Hub(forge.url, forge.token, f"{OWNER}/fleets")

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, reduce
@@ -103,6 +103,7 @@ class Session:
         # No cache for a store in a folder: its files are read as fast as a cache of them.
         cache_file = None if url.startswith("file:") else userconfig.base("XDG_CACHE_HOME", ".cache") / DOCUMENT_CACHE
         store = Store.open(url, clock=self.clock, credentials=own, cache_file=cache_file)
+        self._refuse_fast_clock(store)
         if not self.json:
             words = f"cluster {store.manifest().cluster}: {self.store_url} ({self.target.source})"
             self.errors.print(words, style="dim", soft_wrap=True)
@@ -117,6 +118,24 @@ class Session:
             raise CliError(
                 f"EVERSPOT_CLOCK makes time run {self.clock.scale:g} times as fast, and {self.store_url} is of "
                 "no local cloud",
+                Exit.USAGE,
+                hint="unset EVERSPOT_CLOCK",
+            )
+
+    def _refuse_fast_clock(self, store: "Store") -> None:
+        """Refuse a faster clock at a cluster whose agents people start on machines of their own. Their documents have
+        real time, so that jobs there would look months old, too."""
+        from everspot_clouds.registry import UnknownCloud, provider
+
+        if self.clock.scale <= 1:
+            return
+        manifest = store.manifest()
+        with suppress(UnknownCloud):  # `cloud` names it
+            if not provider(manifest.cloud).by_hand:
+                return
+            raise CliError(
+                f"EVERSPOT_CLOCK makes time run {self.clock.scale:g} times as fast, and the agents of the cluster "
+                f"{manifest.cluster} have real time",
                 Exit.USAGE,
                 hint="unset EVERSPOT_CLOCK",
             )

@@ -81,6 +81,18 @@ def test_the_clock_of_a_local_cloud_is_refused_elsewhere(monkeypatch: pytest.Mon
         assert is_local(url) is expected
 
 
+@pytest.mark.parametrize("command", [("gc", "--delete"), ("cost", "report"), ("jobs", "--json"), ("submit",)])
+def test_the_clock_of_a_local_cloud_is_refused_at_a_cluster_in_a_folder(
+    world: Any, spec_file: Callable[[str], Path], command: tuple[str, ...]
+) -> None:
+    """Given a cluster whose machines have real time, when a shell still has a local cloud's clock, then nothing is read
+    as older than it is, and nothing is written."""
+    file = (str(spec_file(SPEC)),) if command == ("submit",) else ()
+    answer = world.run(*command, *file, env={"EVERSPOT_CLOCK": "60@1772539200"})
+    assert (answer.code, answer.out, world.store.jobs.names()) == (2, "", [])
+    assert "time run 60 times as fast, and the agents of the cluster test have real time" in answer.err
+
+
 def test_a_right_clock_is_left_alone_and_a_dry_run_writes_nothing(
     world: Any, spec_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ def test_a_job_that_ended_before_its_last_step_and_succeeded_finished_early(worl
 
 def test_times_and_durations_of_a_history_are_of_one_clock(world):
     """On a local cloud's market time runs faster; agents and trainers measure in real seconds."""
+    world.store.write_manifest(world.store.manifest().model_copy(update={"cloud": "aws"}))
     world.submit("a", 0)
     world.assign("a", "i-base", 10)
     world.start("a", 20)  # its trainer was ready after 4 real seconds

@@ -311,10 +311,11 @@ def _instance(
     free = interrupted and rules.is_free(launch, end - launch.launched_at)
     usages = []
     billed_share = exact(launch.node_share)
-    for job, start, until, share in parts(launch.launched_at, end, rules.minimum_life(launch), tenures):
-        useful = _without(start, until, lost.get(job, ()) if job is not None else ())
+    for piece in parts(launch.launched_at, end, rules.minimum_life(launch), tenures):
+        job, share = piece.holder, piece.share
+        useful = _without(piece.start, piece.end, lost.get(job, ()) if job is not None else ())
         pool = (launch.instance_type, launch.zone)
-        paid = book.segments(*pool, launch.market, start, until)
+        paid = book.segments(*pool, launch.market, piece.start, piece.end)
         listed = [s for span in useful for s in book.segments(*pool, Market.ON_DEMAND, *span)]
         usages.append(Usage(launch, job, tuple(paid), tuple(listed), free, share * billed_share))
     unknown = not running and ended is not None and ended.source == UNKNOWN

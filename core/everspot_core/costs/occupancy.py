@@ -33,8 +33,23 @@ class Tenure:
         return self.gpus is None and self.share == _ALL
 
 
-Piece = tuple[str | None, datetime, datetime, Fraction]
-"""A part of an instance's life: holder (None: nobody), start, end, and the holder's share."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an instance's life.
+
+    Attributes:
+        holder: None: nobody.
+        start: its begin.
+        end: its end.
+        share: the holder's fraction of the instance's cost. Nobody's may be 0, where GPUs alone are unassigned.
+        gpus: those that the holder has, or nobody.
+    """
+
+    holder: str | None
+    start: datetime
+    end: datetime
+    share: Fraction
+    gpus: Fraction
 
 
 def in_order(claims: Iterable[Tenure]) -> list[Tenure]:
@@ -52,12 +67,26 @@ def in_order(claims: Iterable[Tenure]) -> list[Tenure]:
     return ordered[::-1]
 
 
-def parts(launched: datetime, end: datetime, minimum: timedelta, tenures: Sequence[Tenure]) -> list[Piece]:
+def parts(
+    launched: datetime,
+    end: datetime,
+    minimum: timedelta,
+    tenures: Sequence[Tenure],
+    *,
+    gpus: Fraction = Fraction(0),
+) -> list[Piece]:
     """Return an instance's life, cut by the job that held it. At each moment the shares add up to 1.
 
     Nobody holds the time that no share covers, nor the billed time after the end, up to the minimum. Two machines'
     clocks may disagree on the moment in which one job follows another, so that shares add up to more than 1. Then the
-    later assignment gets its share first.
+    later assignment gets its share first. A seat has its GPUs whatever its share is.
+
+    Args:
+        launched: The instance's begin.
+        end: Its end.
+        minimum: The shortest life that is billed.
+        tenures: In order, of this instance.
+        gpus: The instance's GPUs.
     """
     inside = [replace(h, start=max(h.start, launched), end=min(h.end, end)) for h in tenures]
     inside = [h for h in inside if h.start < h.end]
@@ -69,26 +98,28 @@ def parts(launched: datetime, end: datetime, minimum: timedelta, tenures: Sequen
         while coming and coming[-1].start <= start:
             present.append(coming.pop())
         present = [h for h in present if h.end > start]
-        unassigned = _ALL
+        unassigned, unassigned_gpus = _ALL, gpus
         for hold in reversed(present):
             share = min(hold.share, unassigned)
+            seat_gpus = Fraction(hold.gpus) if hold.gpus is not None else share * gpus
             unassigned -= share
-            pieces.append((hold.holder, start, until, share))
-        if unassigned:
-            pieces.append((None, start, until, unassigned))
+            unassigned_gpus -= seat_gpus
+            pieces.append(Piece(hold.holder, start, until, share, seat_gpus))
+        if unassigned or unassigned_gpus > 0:
+            pieces.append(Piece(None, start, until, unassigned, max(Fraction(0), unassigned_gpus)))
     return _joined(pieces)
 
 
 def _joined(pieces: Iterable[Piece]) -> list[Piece]:
     """Join neighbouring parts that differ in time only."""
     joined: list[Piece] = []
-    at: dict[tuple[str | None, datetime, Fraction], int] = {}
-    for holder, start, until, share in pieces:
-        n = at.pop((holder, start, share), None)
+    at: dict[tuple[str | None, datetime, Fraction, Fraction], int] = {}
+    for piece in pieces:
+        n = at.pop((piece.holder, piece.start, piece.share, piece.gpus), None)
         if n is None:
             n = len(joined)
-            joined.append((holder, start, until, share))
+            joined.append(piece)
         else:
-            joined[n] = (holder, joined[n][1], until, share)
-        at[holder, until, share] = n
+            joined[n] = replace(joined[n], end=piece.end)
+        at[piece.holder, piece.end, piece.share, piece.gpus] = n
     return joined

@@ -153,30 +153,17 @@ def spending(
     end = now if ended is None or running else max(ended.ended_at, launch.launched_at)
     waived = not running and ended is not None and ended.interrupted and rules.is_free(launch, end - launch.launched_at)
     dollars: dict[tuple[date, str], Fraction] = defaultdict(Fraction)
-    seconds: dict[tuple[date, str], Fraction] = defaultdict(Fraction)
+    gpu_seconds: dict[tuple[date, str], Fraction] = defaultdict(Fraction)
     billed_share = exact(launch.node_share)
-    for holder, start, until, part in parts(launch.launched_at, end, rules.minimum_life(launch), tenures):
-        share = part * billed_share
-        for begin, stop in _days(max(start, since), until):
-            key = begin.date(), holder or ENVIRONMENT
-            seconds[key] += seconds_between(begin, stop) * share
+    minimum, billed_gpus = rules.minimum_life(launch), gpus * billed_share
+    for piece in parts(launch.launched_at, end, minimum, tenures, gpus=billed_gpus):
+        share = piece.share * billed_share
+        for begin, stop in _days(max(piece.start, since), piece.end):
+            key = begin.date(), piece.holder or ENVIRONMENT
+            gpu_seconds[key] += seconds_between(begin, stop) * piece.gpus
             if not waived:
                 dollars[key] += book.cost(launch.instance_type, launch.zone, launch.market, begin, stop) * share
-    gpu_seconds = {key: of_key * gpus for key, of_key in seconds.items()}
-    for hold in tenures:
-        if hold.gpus is None:
-            continue
-        # A seat may have more or fewer of the GPUs than its share of the cost, which is the largest of its resources.
-        beyond_share = hold.gpus - hold.share * billed_share * gpus
-        for begin, stop in _days(max(hold.start, launch.launched_at, since), min(hold.end, end)):
-            more = seconds_between(begin, stop) * beyond_share
-            for payer, change in ((hold.holder or ENVIRONMENT, more), (ENVIRONMENT, -more)):
-                key = begin.date(), payer
-                gpu_seconds[key] = gpu_seconds.get(key, Fraction(0)) + change
-    return {
-        key: Amount(float(dollars.get(key, 0)), float(max(of_key, Fraction(0)) / HOUR))
-        for key, of_key in gpu_seconds.items()
-    }
+    return {key: Amount(float(dollars.get(key, 0)), float(of_key / HOUR)) for key, of_key in gpu_seconds.items()}
 
 
 def spent(spending_by_day: Spending, team: str, since: datetime) -> Amount:

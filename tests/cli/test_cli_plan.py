@@ -49,6 +49,9 @@ def test_without_past_runs_the_plan_is_by_expected_duration_and_the_cheapest_typ
     assert answer["start_usd"] == pytest.approx(start * min(dearest), abs=1e-6)
     assert answer["run_range_usd"][0] <= answer["run_usd"] < answer["run_range_usd"][1]
     assert answer["run_source"].startswith("assumption: expected_duration (10 h) and a start (210 s) on ")
+    listed = min(row["on_demand_usd_per_hour"] for row in dry["candidates"])
+    (cap,) = answer["sweep"]["fields"]["budget.dollars"]["choices"]
+    assert cap >= 2 * (10 + start) * listed > 4 * answer["run_usd"], "a trial that goes over to on-demand is not ended"
     spec = SweepSpec.model_validate(yaml.safe_load(out.read_text()))
     assert spec.fidelity is not None
     assert spec.fidelity.values == [1, 3, 9]

@@ -42,6 +42,8 @@ class RunCost:
 
     Attributes:
         range_usd: of the cheapest and the dearest past run, or of the assumption.
+        most_usd: what it costs at most: the dearest past run, or all of it on-demand, where a trial goes if no spot
+            instance is available.
         start_usd: the part of `usd` until it trains, which a smaller trial pays in full.
         source: in words.
         runs: past runs that were measured; 0 if it is an assumption.
@@ -49,6 +51,7 @@ class RunCost:
 
     usd: float
     range_usd: tuple[float, float]
+    most_usd: float
     start_usd: float
     hours: float | None
     source: str
@@ -82,6 +85,7 @@ def measure_run(
     Raises:
         CliError: if neither is known.
     """
+    listed_usd = min((c.on_demand.usd_per_hour for c in candidates if c.on_demand is not None), default=0.0)
     past = _past_runs(session, spec, fidelity) if session.has_cluster else {}
     spending = compute_spending(session, past) if past else {}
     costs = [amount.dollars for amount in spending.values() if amount.dollars > 0]
@@ -94,8 +98,8 @@ def measure_run(
         until_training = median_length(starts) if starts else start.expected
         start_usd = min(usd, usd / span * (until_training / _HOUR)) if span else 0.0
         return RunCost(
-            usd=usd, range_usd=(min(costs), max(costs)), start_usd=start_usd, hours=span, source=source,
-            runs=len(costs),
+            usd=usd, range_usd=(min(costs), max(costs)), most_usd=max(*costs, (span or 0.0) * listed_usd),
+            start_usd=start_usd, hours=span, source=source, runs=len(costs),
         )  # fmt: skip
     prices = [(c.spot or (c.on_demand, c.on_demand), c) for c in candidates]
     listed = [
@@ -115,13 +119,15 @@ def measure_run(
     span = spec.expected_duration / _HOUR
     first, longest = start.expected / _HOUR, start.upper / _HOUR
     market = "spot, its dearest zone" if is_spot else "on-demand"
+    least, most = (first + span) * least_usd_per_hour, (longest + span) * usd_per_hour
     source = (
         f"assumption: expected_duration ({span:g} h) and a start ({start.expected.total_seconds():.0f} s) on {name} at "
         f"${usd_per_hour:g}/h ({market})"
     )
     return RunCost(
         usd=(first + span) * usd_per_hour,
-        range_usd=((first + span) * least_usd_per_hour, (longest + span) * usd_per_hour),
+        range_usd=(least, most),
+        most_usd=max(most, (longest + span) * listed_usd),
         start_usd=first * usd_per_hour,
         hours=first + span,
         source=source,
@@ -185,8 +191,8 @@ def write_plan(
         f"direction: {direction.value}",
         f"fields:  # {reason}",
         *(f"  {_scalar(name)}: {_inline(value)}" for name, value in fields.items()),
-        f"  budget.dollars: {_inline({'choices': [round(max(plan.trial_cap_usd, 0.01), 2)]})}"
-        "  # a cap on each trial: twice a run of full size",
+        f"  budget.dollars: {_inline({'choices': [round(max(2 * cost.most_usd, 0.01), 2)]})}"
+        "  # a cap on each trial: twice a run of full size, on-demand",
         f"trials: {plan.trials}",
         f"parallel: {min(PARALLEL, plan.trials)}",
         f"budget: {_inline({'dollars': budget})}",

@@ -28,14 +28,12 @@ class SweepPlan:
         sizes: the trials of each rung.
         expected_usd: what all of them cost, without the reserve.
         stop_trials: trials without an improvement after which none begins.
-        trial_cap_usd: the budget of one trial: twice a run of full size.
     """
 
     trials: int
     sizes: tuple[int, ...]
     expected_usd: float
     stop_trials: int
-    trial_cap_usd: float
 
 
 def plan_sweep(budget_usd: float, run_usd: float, fidelity: Fidelity | None, start_usd: float = 0.0) -> SweepPlan:
@@ -58,13 +56,7 @@ def plan_sweep(budget_usd: float, run_usd: float, fidelity: Fidelity | None, sta
         if cost > most:
             break
         trials, sizes, usd = number, more, cost
-    return SweepPlan(
-        trials=trials,
-        sizes=sizes,
-        expected_usd=usd,
-        stop_trials=max(5, trials // 4),
-        trial_cap_usd=2 * run_usd,
-    )
+    return SweepPlan(trials=trials, sizes=sizes, expected_usd=usd, stop_trials=max(5, trials // 4))
 
 
 def find_fidelity(values: Mapping[str, Any]) -> Fidelity | None:

@@ -17,6 +17,7 @@ def plain_view(submission: JobSubmission, record: JobRecord | None) -> JobView:
         after=(),
         condition_result=None,
         missing_metric=None,
+        awaits=None,
         same_stage=(),
         nodes=1,
         outlook=None,

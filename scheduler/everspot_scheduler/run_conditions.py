@@ -1,13 +1,15 @@
-"""Judges the `run_if` of waiting jobs by the metrics of other jobs, once for each job: when its turn has come."""
+"""Judges the `run_if` of waiting jobs by the metrics of other jobs: from their turn until they begin, whenever another
+job of a name that they compare with has succeeded."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 
 from everspot_core.jobs.final_metrics import final_metrics
-from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.job import JobSubmission, Priority
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import JobRecord, JobState
 from everspot_core.jobs.run_condition import ConditionResult, MetricRef, MetricSource, RunCondition
@@ -24,10 +26,17 @@ _SUFFIX = r"-[0-9a-f]{8}(-\d+)?"
 
 @dataclass(frozen=True)
 class JudgedCondition:
-    """What a condition amounts to. `missing`: the metric for which it cannot be judged, in words."""
+    """What a condition amounts to.
+
+    Attributes:
+        condition_result: None while it cannot be judged.
+        missing: the metric for which it cannot be judged, in words.
+        awaits: another job of the job's own name, by whose metrics the condition will be judged again.
+    """
 
     condition_result: ConditionResult | None = None
     missing: str | None = None
+    awaits: str | None = None
 
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -44,9 +53,11 @@ class RunConditions:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._judgements: dict[str, JudgedCondition] = {}
+        self._judged_by: dict[str, frozenset[str]] = {}  # the jobs that had succeeded when a job was judged
 
     def look(self, observation: Observation, after: Mapping[str, Standing]) -> None:
-        """Judge the jobs whose turn has come. `after`: the states of the jobs that they come after.
+        """Judge the jobs whose turn has come, as long as they have not begun. `after`: the states of the jobs that they
+        come after.
 
         Raises:
             StoreError: if the store could not be asked.
@@ -58,14 +69,42 @@ class RunConditions:
             if document.value.spec.run_if is not None and _is_unbegun(name, observation)
         }
         self._judgements = {name: judgement for name, judgement in self._judgements.items() if name in waiting}
-        for name, submission in waiting.items():
+        self._judged_by = {name: basis for name, basis in self._judged_by.items() if name in waiting}
+        if not waiting:
+            return
+        succeeded, under_way = _group_by_name(observation)
+        for name, submission in sorted(waiting.items(), key=lambda item: (item[1].submitted_at, item[0])):
             ready = all(state is JobState.SUCCEEDED for _, state in after.get(name, ()))
-            if name not in self._judgements and ready and not is_early(submission, now):
-                self._judgements[name] = self._judge(submission, observation)
+            if not ready or is_early(submission, now):
+                continue
+            names = _compared_names(submission)
+            basis = frozenset(job for other in names for job in succeeded[other])
+            if name not in self._judgements or self._judged_by[name] != basis:
+                self._judgements[name], self._judged_by[name] = self._judge(submission, observation), basis
+            if submission.spec.name in names:
+                awaited = self._find_awaited(submission, under_way[submission.spec.name], observation)
+                self._judgements[name] = replace(self._judgements[name], awaits=awaited)
 
     def evaluate_run_if(self, job_id: str) -> JudgedCondition:
         """Return what the condition of a job amounts to."""
         return self._judgements.get(job_id, _UNJUDGED)
+
+    def _find_awaited(self, submission: JobSubmission, others: Iterable[str], observation: Observation) -> str | None:
+        """Return the job of the same name that is to end before this one begins: one that has begun, or whose turn came
+        before. Else two of them could both be better than the last one, and the worse one begin last. An urgent job
+        awaits none that has not begun."""
+        urgent = submission.spec.priority is Priority.CRITICAL or submission.deadline_at is not None
+        for job in others:
+            if job == submission.job_id:
+                continue
+            if not _is_unbegun(job, observation):
+                return job
+            earlier, judgement = observation.jobs[job].value, self._judgements.get(job)
+            is_ahead = (earlier.submitted_at, job) < (submission.submitted_at, submission.job_id)
+            met = judgement is not None and judgement.condition_result is not None and judgement.condition_result.is_met
+            if is_ahead and met and not urgent:
+                return job
+        return None
 
     def _judge(self, submission: JobSubmission, observation: Observation) -> JudgedCondition:
         condition = submission.spec.run_if
@@ -143,6 +182,28 @@ class RunConditions:
         written = self._store.records.modified([record.job_id for record in records]) if len(records) > 1 else {}
         last = max(records, key=lambda r: (written.get(r.job_id, _NEVER), r.changed_at, r.job_id))
         return last.job_id
+
+
+def _compared_names(submission: JobSubmission) -> set[str]:
+    """Return the names of the jobs whose last run the condition compares with."""
+    condition = submission.spec.run_if
+    refs = condition.refs if isinstance(condition, RunCondition) else ()
+    return {ref.job for ref in refs if ref.source is MetricSource.LAST}
+
+
+def _group_by_name(observation: Observation) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the jobs that have succeeded and those that have not ended, each by name."""
+    succeeded: dict[str, list[str]] = defaultdict(list)
+    under_way: dict[str, list[str]] = defaultdict(list)
+    for job, document in sorted(observation.jobs.items()):
+        record, name = observation.records.get(job), document.value.spec.name
+        if document.value.visit is not None:  # another cluster's names mean nothing here
+            continue
+        if record is None or not record.value.state.final:
+            under_way[name].append(job)
+        elif record.value.state is JobState.SUCCEEDED:
+            succeeded[name].append(job)
+    return succeeded, under_way
 
 
 def _is_unbegun(job: str, observation: Observation) -> bool:

@@ -172,6 +172,7 @@ class ViewBuilder:
             after=inputs.after.get(name, ()),
             condition_result=judgement.condition_result,
             missing_metric=judgement.missing,
+            awaits=judgement.awaits,
             same_stage=inputs.same_stage.get(name, ()),
             nodes=1,  # a job file asks for one instance
             outlook=None,  # the plan uses the author's expectation, less the finished steps
@@ -213,7 +214,7 @@ def _same(before: JobView, now: JobView) -> bool:
         and before.record is now.record
         and (before.stale, before.cancel, before.drills, before.after) == (now.stale, now.cancel, now.drills, now.after)
         and (before.same_stage, before.condition_result) == (now.same_stage, now.condition_result)
-        and before.missing_metric == now.missing_metric
+        and (before.missing_metric, before.awaits) == (now.missing_metric, now.awaits)
         and (before.spent, before.preempted_at, before.speeds) == (now.spent, now.preempted_at, now.speeds)
         and (before.changeover, before.head_epoch) == (now.changeover, now.head_epoch)
     )

@@ -264,6 +264,7 @@ class _Job:
             after=(),
             condition_result=None,
             missing_metric=None,
+            awaits=None,
             same_stage=(),
             nodes=1,
             outlook=outlook,

@@ -221,6 +221,7 @@ class Task:
             after=(),
             condition_result=None,
             missing_metric=None,
+            awaits=None,
             same_stage=(),
             nodes=self.job.nodes,
             outlook=Outlook(

@@ -117,6 +117,29 @@ def test_a_pipeline_deploys_only_what_is_better_than_what_it_deployed_last(pipel
     assert (world.record(deployed), deployed in world.store.jobs.names()) == (None, True)
 
 
+def test_of_two_pipelines_at_once_the_second_is_judged_by_what_the_first_deployed(pipeline: Pipeline) -> None:
+    (train, deployed, _), (other_train, other_deployed, _) = pipeline.chain(), pipeline.chain()
+    pipeline.work(train, 60, accuracy=0.95)
+    pipeline.work(other_train, 60, accuracy=0.9)
+    pipeline.tick()
+    waiting = pipeline.world.store.notes.waiting.read().jobs
+    assert (waiting[deployed].why == "same-name", waiting[other_deployed].why) == (False, "same-name")
+    pipeline.work(deployed, 60, accuracy=0.95)
+    pipeline.tick()
+    assert pipeline.state(other_deployed) == "SKIPPED"
+
+
+def test_a_condition_is_judged_again_until_the_job_begins(pipeline: Pipeline) -> None:
+    """The job waits for an instance while another one of the name that it compares with succeeds."""
+    pipeline.work(pipeline.submit("deployed"), 60, accuracy=0.8)
+    stage = pipeline.submit("next", run_if="last(deployed.accuracy) < 0.85")
+    pipeline.tick()
+    assert pipeline.state(stage) == "PENDING"
+    pipeline.work(pipeline.submit("deployed"), 60, accuracy=0.9)
+    pipeline.tick()
+    assert pipeline.state(stage) == "SKIPPED"
+
+
 def test_the_last_job_of_a_name_is_none_of_the_same_chain(pipeline: Pipeline) -> None:
     better = "metric(train.accuracy) > last(train.accuracy)"
     states = []

@@ -41,6 +41,7 @@ def job_view(**kw) -> JobView:
             "after": (),
             "condition_result": None,
             "missing_metric": None,
+            "awaits": None,
             "same_stage": (),
             "outlook": None,
             "head_epoch": None,

@@ -44,6 +44,7 @@ class Why(StrEnum):
     AFTER_SKIPPED = "after-skipped"  # job: the predecessor that was skipped
     CONDITION = "condition"  # words: the comparison that does not hold, with its figures
     METRIC_MISSING = "metric-missing"  # words: which metric of `run_if` no job has reported
+    SAME_NAME = "same-name"  # job: another job of its name, which its run_if will compare with
     SAME_STAGE = "same-stage"  # job: another job of the same cached stage, which is under way
     REUSED = "reused"  # job: the one that has computed the same stage
     AFTER_FAILED = "after-failed"  # job, state: the predecessor, and how it ended
@@ -103,7 +104,7 @@ class Why(StrEnum):
 
 
 WITHHELD = frozenset(
-    {Why.AFTER, Why.NOT_YET, Why.OUTSIDE_WINDOW, Why.SAME_STAGE, Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET}
+    {Why.AFTER, Why.NOT_YET, Why.OUTSIDE_WINDOW, Why.SAME_NAME, Why.SAME_STAGE, Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET}
 )
 """Reasons for which a job must not run now, even if an instance is free. Nothing is launched or kept for it."""
 

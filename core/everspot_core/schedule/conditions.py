@@ -23,6 +23,8 @@ def start_blocker(job: JobView, now: datetime) -> tuple[Why, ReasonFigures] | No
     closed = outside_window(job.submission, now)
     if closed is not None:
         return closed
+    if job.awaits is not None and not job.epoch:
+        return Why.SAME_NAME, {"job": job.awaits}
     ahead = stage_ahead(job)
     return (Why.SAME_STAGE, {"job": ahead.job_id}) if ahead is not None else None
 

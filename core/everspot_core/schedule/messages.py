@@ -46,6 +46,7 @@ _BECAUSE = {
     Why.AFTER_SKIPPED: "it was to come after {job}, which was skipped",
     Why.CONDITION: "{words}",
     Why.METRIC_MISSING: "its run_if cannot be judged: {words}",
+    Why.SAME_NAME: "{job} has to end first, because its run_if compares with that job's metrics",
     Why.SAME_STAGE: "{job} is the same cached stage; it is awaited, and its outputs will be this job's",
     Why.REUSED: "{job} has computed the same stage",
     Why.AFTER_FAILED: "it was to come after {job}, which {state}",

@@ -82,6 +82,7 @@ class JobView:
     - `after`: the jobs that have to succeed before it begins, each with its state; None: the job is unknown.
     - `condition_result`: what its `run_if` amounts to; None without one, or while it cannot be judged yet.
     - `missing_metric`: the metric that no job has reported, for which `run_if` cannot be judged; None: there is none.
+    - `awaits`: the job of its own name that has to end first, because its `run_if` compares with that; None without.
     - `same_stage`: the jobs of the same cached stage that were submitted before it, in their order.
     - `outlook`: the driver's measurement or knowledge; None: the plan uses the author's expectation.
     - `head_epoch`: the epoch in the head of its checkpoints; None: it has no checkpoints, or the head was not read.
@@ -105,6 +106,7 @@ class JobView:
     after: tuple[tuple[str, JobState | None], ...]
     condition_result: ConditionResult | None
     missing_metric: str | None
+    awaits: str | None
     same_stage: tuple[StageRun, ...]
     outlook: Outlook | None
     head_epoch: int | None

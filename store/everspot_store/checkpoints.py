@@ -27,6 +27,8 @@ _ROUNDS = 5
 FRESH = timedelta(days=7)
 """Older parts are uploaded again even if their bytes are the same: a bucket's rules may remove objects of jobs after 30
 days, and a job may wait for weeks."""
+_HEAD_AGE = timedelta(seconds=1)
+"""The time after which a deletion of many parts reads the head again. The head of a large checkpoint is a megabyte."""
 _PART_KEY = re.compile(r"jobs/[^/]+/checkpoints/(?P<epoch>\d+)/(?P<step>\d+)/")
 _log = logging.getLogger(__name__)
 
@@ -258,33 +260,48 @@ class Checkpoints:
                 return
         raise StoreUnavailable(f"the head of job {self._job_id} changes faster than it can be written")
 
-    def retire(self, guard: Guard | None = None) -> list[str]:
+    def retire(self, guard: Guard | None = None, go_on: Callable[[], bool] = lambda: True) -> list[str]:
         """Delete parts that the head does not name: of superseded checkpoints, and of uploads that were cut off.
 
-        Parts of later epochs stay, and this owner's uploads beyond the newest published step. Returns the deleted keys.
+        Parts of later epochs stay, and this owner's uploads beyond the newest published step. The head is read again
+        when it was last read `_HEAD_AGE` ago, because the process may have been stopped for any time between two
+        deletes. Returns the deleted keys.
+
+        Args:
+            guard: returns whether a second lease is still valid.
+            go_on: called before each deletion. If it returns False, the remaining parts stay until the next call.
 
         Raises:
             Fenced: if a later owner has taken over, or the guard returns False. The successor deletes the remaining
                 parts.
         """
-        head = self._own()
-        published_keys = {part.key for checkpoint in head.value.checkpoints for part in checkpoint.parts}
-        newest = max((checkpoint.step for checkpoint in head.value.checkpoints), default=-1)
-        deleted = []
-        for entry in self._data.list(f"jobs/{self._job_id}/checkpoints/"):
-            parsed = _parse_key(entry.key)
-            if parsed is None:
-                continue
-            epoch, step = parsed
-            if entry.key in published_keys or epoch > self.epoch or (epoch == self.epoch and step > newest):
-                continue
-            self._own()  # the process may have been stopped for any time between two deletes
+        read_at = self._clock.monotonic()
+        superseded = self._find_superseded(self._own().value)
+        deleted: list[str] = []
+        for key in superseded:
+            if not go_on():
+                break
+            if (now := self._clock.monotonic()) - read_at >= _HEAD_AGE:
+                read_at = now
+                self._own()
             self._check_guard()
             if guard is not None and not guard():
                 raise Fenced(self._job_id, self.epoch, "its lease has ended")
-            self._data.delete(entry.key)
-            deleted.append(entry.key)
+            self._data.delete(key)
+            deleted.append(key)
         return deleted
+
+    def _find_superseded(self, head: CheckpointHead) -> list[str]:
+        """Return the keys of the parts that `retire` deletes."""
+        published_keys = {part.key for checkpoint in head.checkpoints for part in checkpoint.parts}
+        newest = max((checkpoint.step for checkpoint in head.checkpoints), default=-1)
+        return [
+            entry.key
+            for entry in self._data.list(f"jobs/{self._job_id}/checkpoints/")
+            if entry.key not in published_keys
+            and (place := parse_part_key(entry.key)) is not None
+            and (place[0] < self.epoch or (place[0] == self.epoch and place[1] <= newest))
+        ]
 
     def _own(self) -> Versioned[CheckpointHead]:
         """The head as it is now, if it has this owner's epoch."""
@@ -351,7 +368,7 @@ def _identity(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.epoch}/{checkpoint.step}/{checkpoint.created_at.isoformat()}"
 
 
-def _parse_key(key: str) -> tuple[int, int] | None:
+def parse_part_key(key: str) -> tuple[int, int] | None:
     """Return the epoch and the step in the key of a part; None for another object, which a job may have written."""
     match = _PART_KEY.match(key)
     return (int(match["epoch"]), int(match["step"])) if match is not None else None

@@ -3,6 +3,7 @@
 import os
 from datetime import timedelta
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -471,6 +472,40 @@ def test_the_last_checkpoint_waits_for_the_renewal_of_the_lease(
     assert count_checkpoints(store) == (1 if renewed else 0)
     document = store.records.get("job-1")
     assert document is not None and document.value.state is JobState.SUCCEEDED
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+def test_the_deletion_of_old_parts_ends_when_the_program_is_asked_to_stop(
+    store: Store, session: JobSession, ended: FolderCheckpoints, monkeypatch: pytest.MonkeyPatch, noticed: bool
+) -> None:
+    """Given a folder with superseded checkpoints, when a notice arrives while they are deleted, then the deletion ends,
+    so that the program's last checkpoint begins at once. Without a notice the deletion goes on to the end."""
+    delete, deleted = store.data.delete, list[str]()
+    end = CLOCK.monotonic() + timedelta(days=1)
+    stop = StopDemand(Reason.NOTICE, "imds", CLOCK.now(), None, end, end, end)
+
+    def note(key: str) -> bool:
+        deleted.append(key)
+        if noticed:
+            session.ask_to_stop(stop)
+        return delete(key)
+
+    monkeypatch.setattr(store.data, "delete", note)
+    for step in (1, 2, 3):
+        for number in range(10):
+            (ended.folder / f"step-{step}" / f"{number}.pt").parent.mkdir(exist_ok=True)
+            (ended.folder / f"step-{step}" / f"{number}.pt").write_text(f"{step} {number}")
+        if step > 1:
+            rmtree(ended.folder / f"step-{step - 1}")
+        for _ in range(70):
+            CLOCK.advance(timedelta(seconds=1))
+            session.renew_if_due()
+            session.keep_folder()
+    assert len(deleted) == (1 if noticed else 11)
+    (ended.folder / "step-3" / "10.pt").write_text("last")
+    assert session.conclude(FINISHED, stop if noticed else None)
+    assert count_checkpoints(store) == 2
+    assert len(deleted) == (1 if noticed else 22)
 
 
 @pytest.mark.parametrize("failures", [3, 10_000])

@@ -1,10 +1,12 @@
 """Checkpoints: fallback, fence, retirement, cut-off uploads; on a folder and on S3."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from everspot_core.jobs.checkpoint import AFTER_LOOP, before_loop_end
 from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, ManualClock, Store
+from everspot_store.backend import Versioned
 from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store
 
 
@@ -56,6 +58,31 @@ def test_only_the_newest_are_kept_and_the_rest_is_retired(store: Store, tmp_path
     remaining = [entry.key for entry in store.data.list("jobs/j/checkpoints/")]
     assert set(remaining) == {*keys[1], *keys[2], remaining[-1], remaining[-2]} and len(remaining) == 6
     assert owner.retire() == []
+
+
+class Counting(MemoryBackend):
+    """Counts the reads of each key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = Counter[str]()
+
+    def get(self, key: str) -> Versioned[bytes] | None:
+        self.reads[key] += 1
+        return super().get(key)
+
+
+def test_a_deletion_reads_the_head_once_and_ends_when_it_is_asked_to(clock: ManualClock, tmp_path: Path) -> None:
+    control = Counting()
+    owner = faulty_store(control, MemoryBackend(), clock, FaultScript()).checkpoints("j", 1)
+    (tmp_path / "part").write_text("state")
+    for step in (10, 20, 30):
+        owner.publish(step, {f"part-{number:02d}": tmp_path / "part" for number in range(40)})
+    before = control.reads.total()
+    answers = iter([True] * 25 + [False])
+    assert len(owner.retire(go_on=lambda: next(answers))) == 25
+    assert len(owner.retire()) == 15
+    assert control.reads.total() - before == 2
 
 
 def test_objects_that_are_no_parts_stop_no_retirement(store: Store, tmp_path: Path) -> None:

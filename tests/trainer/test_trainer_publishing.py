@@ -232,6 +232,44 @@ def test_a_notice_does_not_wait_for_an_upload_that_would_cost_the_newest_step(
     own_writer.publisher.close()
 
 
+class SlowDeletes(MemoryBackend):
+    """Stands still in its first deletion until `go`. `operations`: its deletions and uploads, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deleting, self.go = threading.Event(), threading.Event()
+        self.operations: list[str] = []
+
+    def delete(self, key: str) -> None:
+        self.operations.append("delete")
+        if not self.deleting.is_set():
+            self.deleting.set()
+            self.go.wait(60)
+        super().delete(key)
+
+    def upload_view(self, key: str, view: memoryview, moved: Any = None) -> None:
+        self.operations.append("upload")
+        super().upload_view(key, view, moved)
+
+
+def test_the_checkpoint_of_a_notice_does_not_wait_for_the_deletion_of_old_parts(tmp_path: Path) -> None:
+    clock, data = ManualClock(), SlowDeletes()
+    own_writer = Writer(faulty_store(MemoryBackend(), data, clock, FaultScript()).checkpoints(JOB, 1), clock)
+    for step in (1, 2, 3):
+        snapshot = request(tmp_path, step, now=False)
+        for number in range(20):
+            (tmp_path / str(step) / f"file-{number}").write_text("settings")
+        own_writer.publisher.publish(snapshot)
+        assert isinstance(own_writer.answer(), PublishedAnswer)
+    assert data.deleting.wait(60)
+    own_writer.publisher.make_way(MakeWayRequest(size=1, deadline=timedelta(seconds=30)))
+    own_writer.publisher.publish(request(tmp_path, 4, deadline=timedelta(seconds=30)))
+    data.go.set()
+    assert isinstance(own_writer.answer(), PublishedAnswer)
+    own_writer.publisher.close()
+    assert data.operations == ["upload", "upload", "upload", "delete", "upload"]
+
+
 def test_metrics_that_are_no_numbers_break_neither_status_nor_history(post: Callable[..., Post]) -> None:
     first = post(1)
     context = first.rundir.read(RunContext)

@@ -109,7 +109,7 @@ class _Published:
 
 
 class FolderCheckpoints:
-    """The folder of one attempt. The main thread calls `restore` and `keep_last`, a helper thread `keep_if_due`.
+    """The folder of one attempt. A helper thread calls `keep_if_due`, the main thread all other methods.
 
     Args:
         checkpoints: the job's checkpoints, opened under the owner's epoch and guarded by its lease.
@@ -175,6 +175,8 @@ class FolderCheckpoints:
         self._restored_at = timedelta()
         self._overdue = OVERDUE_INTERVALS
         self._usual_gap = timedelta()  # between the program's last two checkpoints
+        self._has_old_parts = False  # whether a publication has superseded parts that are not deleted yet
+        self._stopping = False
         self._library = False  # whether the trainer library is expected to keep this job's checkpoints
         self.took = timedelta()
         self.durable = False
@@ -247,11 +249,33 @@ class FolderCheckpoints:
             self._skips.tell_lasting(self._torn_still(look) | assessment.left_out, now)
             self._skips.report(dict.fromkeys(self._assessor.rewritten, _REWRITTEN))
             self._tell_if_overdue(assessment)
+            self._retire(lambda: not self._stopping)
+
+    def prefer_publications(self) -> None:
+        """Delete no old parts before the next publication, because the program is asked to stop."""
+        self._stopping = True
+
+    def retire(self, go_on: Callable[[], bool]) -> None:
+        """Delete the parts of superseded checkpoints while `go_on` returns True. Raises `Fenced`."""
+        with self._lock:
+            self._retire(go_on)
+
+    def _retire(self, go_on: Callable[[], bool]) -> None:
+        if not self._has_old_parts or not go_on():
+            return
+        try:
+            self._checkpoints.retire(go_on=go_on)
+        except Fenced:
+            raise
+        except StoreError as error:
+            _log.warning("old checkpoint parts stay for now: %s", error)
+        self._has_old_parts = not go_on()
 
     def keep_last(self, ended: ProgramEnd) -> None:
-        """Publish the complete files of the folder after the program's end. Raises `StoreError`."""
+        """Publish the complete files of the folder after the program's end. Old parts stay. Raises `StoreError`."""
         if self._waits_for_library(ended):
             return
+        self.prefer_publications()
         with self._lock:
             self._copier.clear()  # nothing changes after this
             look = self._watch.look(self._clock.monotonic(), thorough=True)
@@ -448,12 +472,7 @@ class FolderCheckpoints:
             self._notice_fit.note_upload(self.took, uploaded, self._usual_gap)
         shutil.rmtree(self._copies, ignore_errors=True)
         self._copier.clear()
-        try:
-            self._checkpoints.retire()
-        except Fenced:
-            raise
-        except StoreError as error:
-            _log.warning("old checkpoint parts stay for now: %s", error)
+        self._has_old_parts = True
 
     def _step_of(self, entries: list[TreeEntry]) -> int | None:
         """Return the optimizer steps of the newest checkpoint among the entries of a publication. If the newest saved

@@ -4,6 +4,7 @@ import logging
 import signal
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from everspot_core.clock import Clock
@@ -109,7 +110,7 @@ class JobArtifacts:
 
     def keep_last(self, ending: Ending, deadline: Callable[[], timedelta | None], exit_code: int | None) -> bool:
         """Publish the folder of checkpoints after the program's end, as far as a notice leaves time. Return False if
-        the deadline came first.
+        the deadline came first. Without a notice, old parts are then deleted.
 
         Args:
             ending: of the attempt.
@@ -149,7 +150,16 @@ class JobArtifacts:
             given_up = is_over() if deadline() is not None else self._clock.monotonic() >= ended_at + self._outage_limit
             if not given_up:
                 raise unavailable[0]
-        return not unavailable
+            return False
+        if deadline() is None:
+            retire = partial(folder.retire, lambda: deadline() is None)
+            Background(lambda: self._quietly("old parts", retire)).wait(lambda: deadline() is not None)
+        return True
+
+    def prefer_publications(self) -> None:
+        """Delete no old parts before the next publication, because the program is asked to stop."""
+        if self.folder is not None:
+            self.folder.prefer_publications()
 
     def note_failed_load(
         self,

@@ -382,6 +382,7 @@ class JobSession:
     def ask_to_stop(self, stop: StopDemand) -> None:
         """Request that the trainer checkpoints and ends."""
         self._stopping = True
+        self.artifacts.prefer_publications()
         self._mailbox.ask_to_stop(stop)
 
     def ask_for_checkpoint(self, seq: int) -> None:

@@ -4,8 +4,9 @@ import logging
 import mmap
 import os
 import struct
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -76,8 +77,8 @@ class WriterService:
         self._checkpoints, self._clock = checkpoints, clock
         self._reply, self._suspended = reply, suspended
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everspot-publisher")
-        self._flight: Future[None] | None = None
         self._transfer: Transfer | None = None
+        self._answered = threading.Event()
         self._rate: float | None = None
         self._memory = StreamMemory()
 
@@ -86,19 +87,19 @@ class WriterService:
         self._pool.submit(self._answer, lambda: self._restore(request))
 
     def publish(self, request: PublishRequest) -> None:
-        """Publish a checkpoint, and reply when it is durable."""
-        self._transfer = transfer = Transfer(self._clock)
-        self._flight = self._pool.submit(self._publish, request, transfer)
+        """Publish a checkpoint, and reply when it is durable. Old parts are deleted afterwards, until the next call."""
+        self._transfer, self._answered = Transfer(self._clock), threading.Event()
+        self._pool.submit(self._publish, request, self._transfer, self._answered)
 
     def make_way(self, request: MakeWayRequest) -> None:
         """See `MakeWayRequest`. Returns when the publication has ended or is cancelled."""
-        while self._flight is not None and not self._flight.done() and self._transfer is not None:
-            transfer = self._transfer
+        transfer = self._transfer
+        while transfer is not None and not self._answered.is_set():
             seconds = (request.deadline - self._clock.monotonic()).total_seconds()
             if gives_way(transfer.remaining_bytes, request.size, transfer.rate or self._rate, seconds):
                 transfer.cancel()
                 return
-            wait([self._flight], timeout=_POLL_INTERVAL.total_seconds())
+            self._answered.wait(_POLL_INTERVAL.total_seconds())
 
     def skip(self, broken: Sequence[str]) -> None:
         """Skip checkpoints that are known to be broken."""
@@ -139,13 +140,13 @@ class WriterService:
             local_bytes=copies.used_bytes,
         )
 
-    def _publish(self, request: PublishRequest, transfer: Transfer) -> None:
-        if not self._answer(lambda: self._until_durable(request, transfer)):
-            return
-        if request.deadline is not None:  # the next publication deletes older parts
+    def _publish(self, request: PublishRequest, transfer: Transfer, answered: threading.Event) -> None:
+        is_durable = self._answer(lambda: self._until_durable(request, transfer))
+        answered.set()
+        if not is_durable or request.deadline is not None:  # the next publication deletes older parts
             return
         try:
-            self._checkpoints.retire()
+            self._checkpoints.retire(go_on=lambda: self._transfer is transfer)
         except (Fenced, StoreError) as error:  # the next request detects a later owner
             log.warning("old checkpoint parts stay for now: %s", error)
 

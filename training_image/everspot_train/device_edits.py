@@ -30,6 +30,7 @@ class DeviceEdits:
         mounts: files and folders to show.
         links: targets of symbolic links by their paths.
         library_folders: folders with the driver's libraries.
+        left_out: entries of the specifications that are not known and not applied, by file and part.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -37,3 +38,4 @@ class DeviceEdits:
     mounts: Sequence[DeviceMount] = ()
     links: Mapping[str, str] = field(default_factory=dict)
     library_folders: Sequence[str] = ()
+    left_out: Sequence[str] = ()

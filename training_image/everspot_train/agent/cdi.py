@@ -1,7 +1,8 @@
 """Reads specifications of the Container Device Interface (CDI), and selects the changes for a job's own GPUs.
 
 The container is no runtime's, so no hook is executed. The hooks of NVIDIA's toolkit that matter are applied by their
-meaning, and unknown hooks are refused.
+meaning. What is unknown, as newer toolkits write it, is left out and named in the job's log: a field, or the whole hook
+or mount that has an unknown part. What is known and malformed is refused.
 
 Format: SPEC.md of cncf-tags/container-device-interface. Hooks: cmd/nvidia-cdi-hook of NVIDIA/nvidia-container-toolkit.
 """
@@ -9,10 +10,10 @@ Format: SPEC.md of cncf-tags/container-device-interface. Hooks: cmd/nvidia-cdi-h
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,13 +23,21 @@ from everspot_train.device_edits import DeviceEdits, DeviceMount
 KIND = "nvidia.com/gpu"
 FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """The folders of specifications. A device in a later folder replaces one of the same name in an earlier folder."""
-_VERSION = re.compile(r"(0\.[5-8]|1\.0)\.\d+")
+_VERSION = re.compile(r"(0\.[3-9]|1\.\d+)\.\d+")
 _SUFFIXES = (".json", ".yaml")
 _LONGEST = 16 << 20  # bytes of a specification
+_LONGEST_NOTE = 300  # characters of an entry in a job's log
 _OWN_PLACES = ("/dev", "/proc", "/sys", "/tmp")  # noqa: S108  folders that the container mounts itself
-_WITHOUT_EFFECT = frozenset({"chmod", "disable-device-node-modification", "enable-cuda-compat"})
-"""Hooks without an effect here: nodes keep the machine's modes, no program of the container can make a node, and the
-driver's own libraries are used, not newer ones of the image."""
+_BY_PATH = "/dev/dri/by-path/"
+"""Links to the nodes of graphics, by PCI address (toolkit 1.14 and later, where nvidia-drm is loaded). CUDA does not
+open these nodes, and the container's /dev has no such links."""
+_MountOption = Literal["ro", "rw", "bind", "rbind", "nosuid", "nodev", "noexec", "private", "rprivate"]
+_WITHOUT_EFFECT = frozenset(
+    {"chmod", "disable-device-node-modification", "enable-cuda-compat", "update-application-profile"}
+)
+"""Hooks without an effect here: nodes keep the machine's modes, no program of the container can make a node, the
+driver's own libraries are used, not newer ones of the image, and EGL's and Vulkan's choice of GPUs (toolkit 1.20 and
+later) does not matter to CUDA."""
 
 
 class CdiError(Exception):
@@ -36,7 +45,7 @@ class CdiError(Exception):
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True)
 
 
 class _Node(_Part):
@@ -55,12 +64,12 @@ class _Node(_Part):
 class _Mount(_Part):
     host_path: str = Field(alias="hostPath")
     container_path: str = Field(alias="containerPath")
-    kind: Literal["bind"] | None = Field(default=None, alias="type")
-    options: list[Literal["ro", "rw", "bind", "rbind", "nosuid", "nodev", "noexec", "private", "rprivate"]] = []
+    kind: str | None = Field(default=None, alias="type")
+    options: list[str] = []
 
 
 class _Hook(_Part):
-    hook_name: Literal["createContainer"] = Field(alias="hookName")
+    hook_name: str = Field(alias="hookName")
     path: str
     args: list[str] = []
     env: list[str] = []
@@ -72,6 +81,9 @@ class _Edits(_Part):
     nodes: list[_Node] = Field(default=[], alias="deviceNodes")
     mounts: list[_Mount] = []
     hooks: list[_Hook] = []
+    # For nodes that a group may open (toolkit 1.19 and later). The job's user is in the machine's groups `video` and
+    # `render`, and a container cannot add groups.
+    groups: list[int] = Field(default=[], alias="additionalGids")
 
 
 class _Device(_Part):
@@ -138,12 +150,16 @@ def select_edits(folders: Sequence[Mapping[Path, str]], gpus: Sequence[int]) -> 
     edits = _Collector()
     for file, specification in {located.file: located.specification for located in selected}.items():
         _check_common_nodes(file, specification, {located.device.name for located in selected})
+        edits.leave_out_unknown(specification, str(file))
         edits.add(specification.edits, f"{file}, containerEdits")
     for located in selected:
-        edits.add(located.device.edits, f"{located.file}, device {located.device.name}")
+        place = f"{located.file}, device {located.device.name}"
+        edits.leave_out_unknown(located.device, place)
+        edits.add(located.device.edits, place)
     # The driver counts only the GPUs whose nodes can be opened.
     edits.environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in range(len(gpus)))
-    return DeviceEdits(edits.environment, edits.nodes, edits.mounts, edits.links, list(edits.library_folders))
+    folders_of_libraries, left_out = list(edits.library_folders), list(edits.left_out)
+    return DeviceEdits(edits.environment, edits.nodes, edits.mounts, edits.links, folders_of_libraries, left_out)
 
 
 def _library_links(edits: DeviceEdits) -> dict[str, str]:
@@ -213,9 +229,17 @@ class _Collector:
         self.mounts: list[DeviceMount] = []
         self.links: dict[str, str] = {}
         self.library_folders: dict[str, None] = {}
+        self.left_out: dict[str, None] = {}
+
+    def leave_out_unknown(self, part: _Part, place: str) -> bool:
+        """Note the unknown fields of a part. Returns whether there are any."""
+        unknown = sorted(part.model_extra or {})
+        self.left_out |= {f"{place}: {name}": None for name in unknown}
+        return bool(unknown)
 
     def add(self, edits: _Edits, place: str) -> None:
-        """Add changes. `place`: file and part, for errors."""
+        """Add changes. `place`: file and part, for errors and for what is left out."""
+        self.leave_out_unknown(edits, place)
         for entry in edits.env:
             name, equals, value = entry.partition("=")
             if not name or not equals:
@@ -227,51 +251,69 @@ class _Collector:
             if not path.startswith("/dev/"):
                 raise CdiError(f"{place}: deviceNodes.path {path} is not below /dev")
             _check_node(node, source, place)
+            self.leave_out_unknown(node, f"{place}: deviceNodes {path}")
             self.nodes[path] = source
         for mount in edits.mounts:
-            target = _inner(mount.container_path, f"{place}: mounts.containerPath")
-            source = _absolute(mount.host_path, f"{place}: mounts.hostPath")
-            if source == "/":
-                raise CdiError(f"{place}: mounts.hostPath is the whole machine, /")
-            self.mounts.append(DeviceMount(source, target, tuple(mount.options)))
+            self._add_mount(mount, place)
         for hook in edits.hooks:
             self._add_hook(hook, place)
+
+    def _add_mount(self, mount: _Mount, place: str) -> None:
+        target = _absolute(mount.container_path, f"{place}: mounts.containerPath")
+        source = _absolute(mount.host_path, f"{place}: mounts.hostPath")
+        if source == "/":
+            raise CdiError(f"{place}: mounts.hostPath is the whole machine, /")
+        _check_hides_nothing(target, f"{place}: mounts.containerPath")
+        unknown = set(mount.options) - set(get_args(_MountOption))
+        if _is_own(target) or mount.kind not in (None, "bind") or unknown or mount.model_extra:
+            self.left_out[f"{place}: the mount {target}"] = None
+        else:
+            self.mounts.append(DeviceMount(source, target, tuple(mount.options)))
 
     def _add_hook(self, hook: _Hook, place: str) -> None:
         # `nvidia-cdi-hook COMMAND …`, and `nvidia-ctk hook COMMAND …` until 1.15
         program, words = PurePosixPath(hook.path).name, hook.args[1:]
         if program == "nvidia-ctk" and words[:1] == ["hook"]:
             words = words[1:]
-        elif program != "nvidia-cdi-hook":
-            raise CdiError(f"{place}: hooks has {hook.path}, which is no hook of NVIDIA's toolkit")
         command, options = (words[0] if words else ""), words[1:]
-        if command in _WITHOUT_EFFECT:
+        is_known = hook.hook_name == "createContainer" and program in ("nvidia-cdi-hook", "nvidia-ctk")
+        if is_known and command in _WITHOUT_EFFECT:
             return
-        if command == "create-symlinks":
-            for value in _values(options, "--link", place):
-                target, _, path = value.partition("::")
-                link = _inner(path, f"{place}: hooks.args --link")
-                if not target:
-                    raise CdiError(f"{place}: hooks.args --link {value} has no target")
-                self.links[link] = target
-        elif command == "update-ldcache":
-            for value in _values(options, "--folder", place):
-                self.library_folders[_absolute(value, f"{place}: hooks.args --folder")] = None
+        option = {"create-symlinks": "--link", "update-ldcache": "--folder"}.get(command, "")
+        values = _values(options, option) if is_known and option else None
+        if values is None or hook.model_extra:
+            self.left_out[f"{place}: the hook {' '.join([hook.path, *hook.args[1:]])}"[:_LONGEST_NOTE]] = None
+        elif command == "create-symlinks":
+            for value in values:
+                self._add_link(value, place)
         else:
-            raise CdiError(f"{place}: hooks has the command {command!r}, which is not known")
+            self.library_folders |= {_absolute(value, f"{place}: hooks.args --folder"): None for value in values}
+
+    def _add_link(self, value: str, place: str) -> None:
+        target, _, path = value.partition("::")
+        if path.startswith(_BY_PATH):
+            return
+        link = _absolute(path, f"{place}: hooks.args --link")
+        _check_hides_nothing(link, f"{place}: hooks.args --link")
+        if not target:
+            raise CdiError(f"{place}: hooks.args --link {value} has no target")
+        if _is_own(link):
+            self.left_out[f"{place}: the link {link}"] = None
+        else:
+            self.links[link] = target
 
 
-def _values(options: Sequence[str], name: str, place: str) -> Iterator[str]:
-    """Yield the values of a hook's only option, `--NAME VALUE` or `--NAME=VALUE`."""
-    pending = list(options)
+def _values(options: Sequence[str], name: str) -> list[str] | None:
+    """Return the values of a hook's only option, `--NAME VALUE` or `--NAME=VALUE`; None if it has another option."""
+    values, pending = [], list(options)
     while pending:
         option, equals, value = pending.pop(0).partition("=")
-        if option == "--ldconfig-path" and (equals or pending):  # of the program that this module does not execute
-            _ = value if equals else pending.pop(0)
-            continue
-        if option != name or not (equals or pending):
-            raise CdiError(f"{place}: hooks.args has {option}, which is not known")
-        yield value if equals else pending.pop(0)
+        if option not in (name, "--ldconfig-path") or not (equals or pending):
+            return None
+        value = value if equals else pending.pop(0)
+        if option == name:  # the other one names a program, which this module does not execute
+            values.append(value)
+    return values
 
 
 def _absolute(path: str, field: str) -> str:
@@ -281,13 +323,15 @@ def _absolute(path: str, field: str) -> str:
     return f"/{'/'.join(part for part in parts.parts if part.strip('/'))}"
 
 
-def _inner(path: str, field: str) -> str:
-    """Return a path in the container at which something may be put: no folder of the root, and none of those that the
-    container mounts itself."""
-    normal = _absolute(path, field)
-    if normal.count("/") < 2 or any(normal.startswith(f"{place}/") for place in _OWN_PLACES):
-        raise CdiError(f"{field} {normal} would hide a folder of the container's own")
-    return normal
+def _check_hides_nothing(path: str, field: str) -> None:
+    """Raise `CdiError` if a normal path is a folder of the container's root."""
+    if path.count("/") < 2:
+        raise CdiError(f"{field} {path} would hide a folder of the container's own")
+
+
+def _is_own(path: str) -> bool:
+    """Return whether a normal path is in a folder that the container mounts itself."""
+    return any(path.startswith(f"{place}/") for place in _OWN_PLACES)
 
 
 def _check_node(node: _Node, source: str, place: str) -> None:

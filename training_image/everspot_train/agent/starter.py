@@ -348,9 +348,10 @@ class Starter:
         if spec.entrypoint is not None:
             session.artifacts.put_back(self._folder(session, cwd / CHECKPOINTS))
         zero = session.record.from_zero
-        if (warning := too_many_threads(spec, self._hardware.vcpus)) is not None:
-            with (folder / OUTPUT).open("a") as output:
-                output.write(f"everspot: {warning}\n")
+        for warning in (too_many_threads(spec, self._hardware.vcpus), _describe_left_out(context.devices)):
+            if warning is not None:
+                with (folder / OUTPUT).open("a") as output:
+                    output.write(f"everspot: {warning}\n")
         if session.key.epoch > 1 or session.incarnation > 1:
             session.note(_attempt_words(session, self._identity.instance_id))
         session.watch_steps(cwd)
@@ -535,6 +536,12 @@ def _wandb_environment(submission: JobSubmission, outputs: Path) -> dict[str, st
     job_id = home.job_id if home is not None else submission.job_id
     settings = wandb_settings(spec.tracking, job_id, spec.secrets)
     return settings | {"WANDB_DIR": str(outputs)} if settings else {}
+
+
+def _describe_left_out(devices: DeviceEdits | None) -> str | None:
+    if devices is None or not devices.left_out:
+        return None
+    return f"unknown entries of this machine's CDI specification are not applied: {'; '.join(devices.left_out)}"
 
 
 def _attempt_words(session: JobSession, instance_id: str) -> str:

@@ -2,7 +2,7 @@
 
 Without any cap nothing is computed at a tick. Only the daily spending of teams, which the norms need, is computed from
 time to time. Costs older than SETTLED are computed once and kept, so the effort depends on recent instances only. A
-scheduler that starts reads the archived jobs of this month.
+scheduler that starts reads the archived jobs of this month. Yesterday counts too, if it was of the month before.
 """
 
 import logging
@@ -65,21 +65,21 @@ class BudgetSpending:
         return cap_uses(self._budgets, self.days(observation, ledger), self._store.clock.now())
 
     def days(self, observation: Observation, ledger: Ledger) -> dict[tuple[date, str], Amount]:
-        """Return the spending of each team on each day of this month until now.
+        """Return the spending of each team on each day of this month until now, and on the day before today.
 
         Raises:
             StoreError: if a document could not be read.
         """
         now = self._store.clock.now()
-        month = Period.MONTH.begin(now)
-        self._hear(observation, ledger, month, now)
-        total = {key: amount for key, amount in self._over.items() if key[0] >= month.date()}
-        self._over = dict(total)
+        since = min(Period.MONTH.begin(now), Period.DAY.begin(now) - timedelta(days=1))
+        self._hear(observation, ledger, since, now)
+        total = dict(self._over)
         pods = pods_by_node(ledger.launches.values())
         for name in ledger.launches.keys() - self._done:
             if is_billed(ledger.launches[name], ledger.launches):
-                add(total, self._instance_spending(name, pods.get(name, ()), ledger, month, now))
-        return total
+                add(total, self._instance_spending(name, pods.get(name, ()), ledger, since, now))
+        self._over = {key: amount for key, amount in self._over.items() if key[0] >= since.date()}
+        return {key: amount for key, amount in total.items() if key[0] >= since.date()}
 
     def _read(self) -> None:
         if not self._backoff.take(self._store.clock.monotonic()):
@@ -89,10 +89,10 @@ class BudgetSpending:
         except BadDocument as error:  # the last known caps apply; an unreadable cap must not allow more spending
             _log.error("%s: the budgets that were read last count", error)
 
-    def _hear(self, observation: Observation, ledger: Ledger, month: datetime, now: datetime) -> None:
+    def _hear(self, observation: Observation, ledger: Ledger, since: datetime, now: datetime) -> None:
         """Learn from the jobs' events who held which instance."""
         if not self._loaded:
-            for dossier in self._store.archive.scan(month, now).values():
+            for dossier in self._store.archive.scan(since, now).values():
                 self._claim(dossier.submission, dossier.record, dossier.events)
             self._loaded = True
         begun = [d.value for name, d in observation.records.items() if d.value.epoch > 0 and name in observation.jobs]
@@ -119,15 +119,15 @@ class BudgetSpending:
                 self._claims[instance][job] = tenures
 
     def _instance_spending(
-        self, name: str, pods: Sequence[str], ledger: Ledger, month: datetime, now: datetime
+        self, name: str, pods: Sequence[str], ledger: Ledger, since: datetime, now: datetime
     ) -> dict[tuple[date, str], Amount]:
-        """Return the cost of an instance since the month began. `pods`: of a node, the agents on it."""
+        """Return the cost of an instance since a midnight. `pods`: of a node, the agents on it."""
         launch, ended = ledger.launches[name], ledger.ends.get(name)
         agents = (name, *pods)
-        if ended is not None and ended.ended_at < month:
+        if ended is not None and ended.ended_at < since:
             self._close(agents)
             return {}
-        cost = self._costs.setdefault(name, _InstanceCost({}, max(month, launch.launched_at)))
+        cost = self._costs.setdefault(name, _InstanceCost({}, max(since, launch.launched_at)))
         claims = {agent: [t for own in self._claims.get(agent, {}).values() for t in own] for agent in agents}
         tenures = in_order(tenures_by_machine(claims, ledger.launches, ledger.ends)[name])
         kind = ledger.catalogue.types.get(launch.instance_type)

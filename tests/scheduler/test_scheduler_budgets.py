@@ -1,11 +1,12 @@
 """The scheduler enforces the caps of teams and of the environment, and its sums equal the bill's."""
 
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from everspot_clouds.aws.rules import BILLING
 from everspot_core.costs.bill import bill
 from everspot_core.costs.team_budgets import ENVIRONMENT, Allowance, Budgets, Caps, Period, Unit
+from everspot_core.governance.usage import usage_rows
 from everspot_core.jobs.records import Event, EventKind, JobState, Market, Reason, Request
 from everspot_scheduler.budget_spending import READ_EVERY, BudgetSpending
 from scheduler_helpers import Cluster
@@ -135,6 +136,33 @@ def test_what_is_spent_is_the_bill_whoever_adds_it_up(cluster: Cluster) -> None:
         assert spent[ENVIRONMENT, Unit.DOLLARS] == pytest.approx(float(bill.cost))
         assert spent["vision", Unit.DOLLARS] == pytest.approx(team_usd)
     assert "i-0" in running._done, "what is over is not reckoned anew"
+
+
+def test_yesterday_is_whole_when_a_month_has_begun(cluster: Cluster) -> None:
+    """At the end of a month one instance ends and another one goes on, whoever adds it up, before or after midnight."""
+    ledger, last_day = cluster.schedulers[0].services.ledger, date(2026, 1, 31)
+    cluster.clock.advance(datetime(2026, 1, 31, 18, tzinfo=UTC) - cluster.clock.now())
+    for n in range(2):
+        cluster.agent(f"i-{n}", Market.ON_DEMAND)
+    cluster.length = 20
+    cluster.submit("short", **TEAM)
+    cluster.run(40)
+    append_finish_events(cluster)
+    cluster.end("i-0", interrupted=False)
+    cluster.run(5)
+    running, observer = BudgetSpending(cluster.store), cluster.schedulers[0].observe.observer
+    running.days(observer.look(), ledger)
+    for hours in (3.5, 3):
+        cluster.clock.advance(timedelta(hours=hours))
+        cluster.run(2)
+        running.days(observer.look(), ledger)
+    rows = usage_rows(billed(cluster))
+    expected = float(sum(row.cost for row in rows if row.hour.date() == last_day))
+    for budget_spending in (running, BudgetSpending(cluster.store)):
+        days = budget_spending.days(observer.look(), ledger)
+        assert sum(a.dollars for (day, _), a in days.items() if day == last_day) == pytest.approx(expected)
+        assert days[last_day, "vision"].dollars > 0
+        assert min(day for day, _ in days) == last_day
 
 
 def test_without_a_cap_nothing_is_read_but_that_there_is_none(cluster: Cluster, monkeypatch) -> None:

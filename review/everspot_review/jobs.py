@@ -105,8 +105,11 @@ def _of_a_size(step: LoggedStep, kind: FleetKind, running: RunningJobs | None) -
     before, after = at(step.old.inputs, kind.size), at(step.new.inputs, kind.size)
     if before is MISSING:
         before = at(step.old.outputs, kind.size)
+    lower_maximum = _of_a_maximum(step, kind, running)
     if not _is_number(before) or not _is_number(after) or after == before:
-        return _of_a_maximum(step, kind, running)
+        return lower_maximum
+    if after > before and lower_maximum:
+        return lower_maximum
     if after > before:
         return [_effect(step, f"higher target, {before:g} → {after:g}: nothing that runs is touched.")]
     if not kind.lower_ends(step.new.inputs):
@@ -121,7 +124,7 @@ def _of_a_maximum(step: LoggedStep, kind: FleetKind, running: RunningJobs | None
     if not kind.maximum or step.old is None or step.new is None:
         return []
     before, after = at(step.old.inputs, kind.maximum), at(step.new.inputs, kind.maximum)
-    if not _is_number(before) or not _is_number(after) or after >= before:
+    if not _is_number(before) or not _is_number(after) or after >= before or not kind.lower_ends(step.new.inputs):
         return []
     text = f"lower maximum, {before:g} → {after:g}: if more run, it ends instances of {kind.chosen_by}'s choice at once"
     return [_ends(step, text, "may be on them", running)]

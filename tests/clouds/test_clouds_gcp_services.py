@@ -60,6 +60,32 @@ def test_requests_beyond_a_quota_of_the_minute_are_not_sent_again_at_once(google
     assert next(api.pages("compute", f"{PROJECT}/aggregated/instances"))["kind"] == "compute#instanceAggregatedList"
 
 
+ZONES = "zones/europe-west4-a", "zones/europe-west4-b"
+NONE_THERE = {"warning": {"code": "NO_RESULTS_ON_PAGE"}}
+
+
+@pytest.mark.parametrize(
+    ("page", "lacking"),
+    [
+        ({"items": {ZONES[0]: {"instances": []}, ZONES[1]: NONE_THERE}}, ""),
+        ({"items": {ZONES[0]: NONE_THERE, ZONES[1]: {"warning": {"code": "UNREACHABLE"}}}}, ZONES[1]),
+        ({"items": {ZONES[0]: NONE_THERE}, "unreachables": [ZONES[1]]}, ZONES[1]),
+        ({"warning": {"code": "UNREACHABLE"}}, "the service"),
+        ({"items": [{"name": "operation"}]}, ""),
+    ],
+)
+def test_a_zone_that_cannot_be_reached_is_not_one_without_instances(
+    api: Api, monkeypatch: pytest.MonkeyPatch, page: dict[str, Any], lacking: str
+) -> None:
+    monkeypatch.setattr(api, "get", lambda *_path, **_query: page)
+    if not lacking:
+        assert list(api.pages("compute", f"{PROJECT}/aggregated/instances")) == [page]
+        return
+    with pytest.raises(ApiError, match=f"UNAVAILABLE: {lacking} cannot be reached") as refused:
+        list(api.pages("compute", f"{PROJECT}/aggregated/instances"))
+    assert trouble(refused.value) is Trouble.TRANSIENT
+
+
 def test_what_a_bucket_is_asked_too_often_in_a_second_is_sent_again(google: LocalCloud) -> None:
     """A project makes a bucket in two seconds: Cloud Storage calls that a rate, too."""
     api = Api(SystemClock())

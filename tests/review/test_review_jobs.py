@@ -115,6 +115,10 @@ def size(value: Any) -> dict[str, Any]:
     return {"targetCapacitySpecification": {"totalTargetCapacity": value}}
 
 
+def limits(least: int, most: int, **policy: Any) -> dict[str, Any]:
+    return {"autoscalingPolicy": {"minReplicas": least, "maxReplicas": most, **policy}}
+
+
 IN_ANY_PROGRAM: dict[str, tuple[dict[str, Any], list[tuple[str, bool]]]] = {
     "a fleet that EC2 may shrink": (
         {"type": FLEET, "old": size(5), "new": size(2), "detailedDiff": {SIZE: UP}},
@@ -140,6 +144,27 @@ IN_ANY_PROGRAM: dict[str, tuple[dict[str, Any], list[tuple[str, bool]]]] = {
     "other types": (
         {"type": FLEET, "detailedDiff": {"launchTemplateConfigs[0].overrides[3].instanceType": UP}},
         [("other types or zones: they hold for what is launched from now on.", False)],
+    ),
+    "a lower maximum of an autoscaler of Google's": (
+        {"type": "gcp:compute/regionAutoscaler:RegionAutoscaler", "old": limits(1, 8), "new": limits(1, 2),
+         "detailedDiff": {"autoscalingPolicy.maxReplicas": UP}},
+        [("lower maximum, 8 → 2: if more run, it ends instances of the autoscaler's choice at once: up to 4 jobs "
+          "running now may be on them.", True)],
+    ),
+    "limits of an autoscaler that both change": (
+        {"type": "gcp:compute/autoscaler:Autoscaler", "old": limits(1, 8), "new": limits(2, 4),
+         "detailedDiff": {"autoscalingPolicy.maxReplicas": UP}},
+        [("lower maximum, 8 → 4: if more run, it ends instances of the autoscaler's choice at once: up to 4 jobs "
+          "running now may be on them.", True)],
+    ),
+    "an autoscaler that ends nothing": (
+        {"type": "gcp:compute/autoscaler:Autoscaler", "old": limits(1, 8), "new": limits(1, 2, mode="ONLY_SCALE_OUT"),
+         "detailedDiff": {"autoscalingPolicy.maxReplicas": UP}},
+        [],
+    ),
+    "an autoscaler that is deleted": (
+        {"type": "gcp:compute/autoscaler:Autoscaler", "op": "delete", "old": limits(1, 8)},
+        [("deletes the fleet: its instances run on, and cost, until somebody ends them.", False)],
     ),
     "a new image on AWS": (
         {"type": TEMPLATE, "detailedDiff": {"imageId": UP}},

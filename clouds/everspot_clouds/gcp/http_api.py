@@ -19,7 +19,7 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
 from everspot_clouds.base import CloudError, Trouble
 from everspot_clouds.gcp import endpoints
-from everspot_clouds.gcp.errors import ApiError, refills_by_the_minute, refused, trouble
+from everspot_clouds.gcp.errors import ApiError, ApiRefusal, refills_by_the_minute, refused, trouble
 from everspot_clouds.gcp.rules import SCOPE
 
 TOKEN_VARIABLES = ("GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN")
@@ -49,6 +49,15 @@ def credentials() -> tuple[Any, str]:
         return google.auth.compute_engine.Credentials(scopes=[SCOPE]), project or _own_project()
     default_credentials, stated = google.auth.default(scopes=[SCOPE])
     return default_credentials, project or stated or ""
+
+
+def list_unreachable(page: Mapping[str, Any]) -> list[str]:
+    """Return the parts of Google Cloud whose resources a page of a list lacks (Compute API, `instances.aggregatedList`:
+    `unreachables`, and the warning UNREACHABLE of the list or of a scope)."""
+    scopes = page.get("items")
+    warned = {"the service": page, **(scopes if isinstance(scopes, Mapping) else {})}
+    lacking = [name for name, part in warned.items() if (part.get("warning") or {}).get("code") == "UNREACHABLE"]
+    return list(dict.fromkeys([*map(str, page.get("unreachables") or ()), *lacking]))
 
 
 def _own_project() -> str:
@@ -86,11 +95,15 @@ class Api:
         return self.call("POST", product, path, body=body or {}, query=query, again=again)
 
     def pages(self, product: str, path: str, **query: Any) -> Iterator[dict[str, Any]]:
-        """Yield every page of a list."""
+        """Yield every page of a list. Raises `ApiError` for a page that lacks what a part of Google Cloud has, so that
+        nobody takes it for a page of all that there is."""
         token = ""
         while True:
             more = {"pageToken": token} if token else {}
             page = self.get(product, path, **query, **more)
+            if unreachable := list_unreachable(page):
+                message = f"{', '.join(unreachable)} cannot be reached, and the list of {path} lacks what is there"
+                raise ApiError(ApiRefusal(503, ("UNAVAILABLE",), message))
             yield page
             token = page.get("nextPageToken") or ""
             if not token:

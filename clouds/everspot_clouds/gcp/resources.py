@@ -19,6 +19,18 @@ _GROUP = FleetKind(
     chosen_by="the group",
     rolls=_proactive,
 )
+# Compute Engine, "Autoscaling groups of instances": it sets the size of a group, between two limits. Its deletion
+# leaves the group as it is.
+_AUTOSCALER = FleetKind(
+    size="autoscalingPolicy.minReplicas",
+    template=(),
+    pools=(),
+    lower_ends=lambda inputs: (inputs.get("autoscalingPolicy") or {}).get("mode", "ON") == "ON",
+    chosen_by="the autoscaler",
+    rolls=lambda _: False,
+    maximum="autoscalingPolicy.maxReplicas",
+    delete_ends=lambda _: False,
+)
 _TEMPLATE = TemplateKind(image=("disks[0].sourceImage",))
 
 
@@ -47,6 +59,8 @@ KINDS = ResourceKinds(
     fleets={
         "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager": _GROUP,
         "gcp:compute/instanceGroupManager:InstanceGroupManager": _GROUP,
+        "gcp:compute/regionAutoscaler:RegionAutoscaler": _AUTOSCALER,
+        "gcp:compute/autoscaler:Autoscaler": _AUTOSCALER,
         # Google Kubernetes Engine, "Upgrading node pools": a new configuration or version recreates all nodes.
         "gcp:container/nodePool:NodePool": FleetKind(
             size="nodeCount",

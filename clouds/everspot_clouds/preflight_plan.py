@@ -69,6 +69,7 @@ def read_plan(stack: str, config: Mapping[str, Any]) -> PreflightPlan | None:
         subnet_ids=tuple(settings.get("subnetIds", ())),
         boundary=str(settings.get("permissionsBoundaryArn") or ""),
         job_role=bool(settings.get("jobRole", True)),
+        image_repositories=tuple(map(str, settings.get("imageRepositories", ()))),
     )
 
 

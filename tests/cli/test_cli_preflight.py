@@ -193,6 +193,27 @@ def test_types_that_the_image_cannot_start_on_are_named(aws: LocalCloud, tmp_pat
     assert "ami-0123456789abcdef0 does not exist in us-east-2" in checks(missing_image)["image"]["detail"]
 
 
+def test_repositories_of_images_are_looked_at(aws: LocalCloud, tmp_path: Path) -> None:
+    host = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
+    boto3.client("ecr").create_repository(repositoryName="team/train")
+    names = [
+        f"{host}/team/train",
+        f"{host}/team/none",
+        f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com/team/train",
+        "ghcr.io/x",
+    ]
+    text = (AWS % (IMAGE, "m6i.large")) + f"    imageRepositories: {json.dumps(names)}\n"
+    answer = preflight(tmp_path, text, None, "--json")
+    (cluster,) = answer.json["clusters"].values()
+    checks = [(c["verdict"], c["detail"]) for c in cluster["checks"] if c["name"].startswith("repository ")]
+    assert checks == [
+        ("ok", f"{names[0]} exists"),
+        ("fail", f"{names[1]} does not exist"),
+        ("fail", f"{names[2]} is in eu-west-1, and the cluster in {REGION}"),
+        ("fail", "ghcr.io/x is no repository of ECR"),
+    ]
+
+
 def test_a_cluster_on_kubernetes_is_checked_with_the_credentials_of_its_machines_first(aws: LocalCloud) -> None:
     settings = Path(__file__).resolve().parents[2] / "stacks/Pulumi.kubernetes-dev.yaml"
     nowhere = {"KUBECONFIG": "/nonexistent"}

@@ -149,6 +149,14 @@ def test_what_is_no_repository_of_the_region_is_refused(cluster: Any, repository
         cluster(image_repositories=[REPOSITORY, repository])
 
 
+def test_a_repository_of_another_region_is_refused_beside_an_existing_network(cluster: Any) -> None:
+    """Whose settings name no zone, so that only the provider tells the region."""
+    elsewhere = REPOSITORY.replace("eu-west-1", "us-east-1")
+    services = {"services": ["ecr.api", "ecr.dkr"]}
+    with pytest.raises(pulumi.InputPropertiesError, match=r"imageRepositories\[0\]: .* is not in the cluster's region"):
+        cluster(**{**EXISTING, **services}, image_repositories=[elsewhere])
+
+
 def test_the_scheduler_may_tell_whom_the_settings_name_and_nobody_else(declare: Declare, spec: Any) -> None:
     topic = "arn:aws:sns:eu-west-1:123456789012:jobs"
     hook = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:hook"

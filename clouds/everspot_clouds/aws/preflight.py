@@ -5,7 +5,8 @@ The other calls are put to IAM's policy simulator. It knows the caller's own pol
 allowed by `iam:SimulatePrincipalPolicy` (IAM API Reference).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ CALLS = deployers.PREVIEW | deployers.DEPLOY | deployers.PRICES
 
 _READ_PARAMETER = "ssm:GetParameter"
 _SIMULATOR = "iam:SimulatePrincipalPolicy"
+_REGISTRY = re.compile(rules.REGISTRY_HOST)
 _BATCH = 50
 _OBJECTS = frozenset({"s3:GetObject", "s3:GetObjectTagging", "s3:PutObject", "s3:DeleteObject"})
 _TEMPLATES = frozenset(
@@ -55,7 +57,11 @@ def deployer_checks(plan: PreflightPlan, clock: Clock) -> list[Check]:
     checks += guarded("permissions", "credentials", lambda: _permissions(connect("ec2"), connect("iam"), caller, plan))
     checks += guarded("service-linked roles", "user", lambda: linked_role_checks(connect("iam")))
     checks += guarded("quota", "quota", lambda: quota_checks(connect("service-quotas"), manifest, plan.catalogue))
-    return checks + guarded("image", "user", lambda: _image_checks(connect("ec2"), connect("ssm"), plan))
+    checks += guarded("image", "user", lambda: _image_checks(connect("ec2"), connect("ssm"), plan))
+    for repository in plan.image_repositories:
+        name = f"repository {repository.partition('/')[2] or repository}"
+        checks += guarded(name, "user", partial(_repository_checks, connect, name, repository, plan))
+    return checks
 
 
 def _permissions(ec2: Any, iam: Any, caller: str, plan: PreflightPlan) -> list[Check]:
@@ -186,6 +192,31 @@ def _image_checks(ec2: Any, ssm: Any, plan: PreflightPlan) -> list[Check]:
     checks = image_checks(facts, plan, FAMILIES)
     fitting = [kind.name for kind in plan.types if kind.arch == facts.arch]
     return checks + [_launch_check(ec2, image, fitting[0], market, plan) for market in plan.markets if fitting]
+
+
+def _repository_checks(connect: Callable[[str], Any], name: str, repository: str, plan: PreflightPlan) -> list[Check]:
+    """Return the check of a repository from which jobs may have images. A cluster's network leads to the registry of
+    its own region alone."""
+    from botocore.exceptions import ClientError
+
+    host, _, path = repository.partition("/")
+    place, region = _REGISTRY.fullmatch(host), plan.manifest.region
+    if place is None or not path:
+        fix = "name it as ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME (imageRepositories)"
+        return [Check("user", name, Verdict.FAIL, f"{repository} is no repository of ECR", fix)]
+    if place["region"] != region:
+        fix = f"replicate it to {region}, and name it there (imageRepositories)"
+        return [
+            Check("user", name, Verdict.FAIL, f"{repository} is in {place['region']}, and the cluster in {region}", fix)
+        ]
+    try:
+        connect("ecr").describe_repositories(registryId=place["account"], repositoryNames=[path])
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "RepositoryNotFoundException":
+            raise
+        fix = f"aws ecr create-repository --repository-name {path} --region {region}, or correct imageRepositories"
+        return [Check("user", name, Verdict.FAIL, f"{repository} does not exist", fix)]
+    return [Check("user", name, Verdict.OK, f"{repository} exists")]
 
 
 def _root_gib(image: Mapping[str, Any]) -> int | None:

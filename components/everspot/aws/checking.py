@@ -57,6 +57,18 @@ def asked_zones(problems: Problems, args: AwsTrainingClusterArgs, region_zones: 
         zone_problems(problems, zones=zones, region=region_zones[0], region_zones=region_zones[1])
 
 
+def check_region(name: str, args: AwsTrainingClusterArgs, region: str) -> str:
+    """Return the provider's region, once the settings are known to go with it. Those of an existing network name none.
+
+    Raises:
+        pulumi.InputPropertiesError: if they do not.
+    """
+    problems = Problems()
+    arns.check_repositories(problems, args.get("image_repositories", []), region)
+    common.raise_bad(problems, f"AwsTrainingCluster {name}")
+    return region
+
+
 def cluster_problems(problems: Problems, name: str, args: AwsTrainingClusterArgs) -> None:
     """Add a problem for each mistake in a spec that can be found without asking AWS."""
     tagging.check_common(problems, name, args["tags"])

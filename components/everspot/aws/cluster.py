@@ -13,7 +13,7 @@ from everspot.anomalies import build_thresholds
 from everspot.aws import preview_queries, tagging
 from everspot.aws.args import AwsTrainingClusterArgs
 from everspot.aws.capacity import parse_capacity
-from everspot.aws.checking import check_cluster
+from everspot.aws.checking import check_cluster, check_region
 from everspot.aws.elastic import AwsElasticCapacity, AwsElasticCapacityArgs
 from everspot.aws.events import AwsInterruptionEvents
 from everspot.aws.federation import add_federation
@@ -83,7 +83,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         self._name, self._args = name, args
         child = pulumi.ResourceOptions(parent=self)
         self.cluster = pulumi.Output.from_input(name)
-        self.region = preview_queries.read_region(self)
+        self.region = preview_queries.read_region(self).apply(lambda region: check_region(name, args, region))
         self.image_id = resolve_image(self, args.get("image_id"), args.get("image_parameter"))
         # The queue first: the provider waits half a minute for it, and the scheduler depends on it.
         events = []

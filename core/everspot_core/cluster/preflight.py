@@ -42,6 +42,7 @@ class PreflightPlan:
         node_role: The role of these nodes.
         subnet_tags: The tags by which the subnets of these nodes are found.
         security_group_tags: The tags by which their security groups are found.
+        image_repositories: The repositories from which jobs may have images of their own.
     """
 
     manifest: Manifest
@@ -62,6 +63,7 @@ class PreflightPlan:
     node_role: str = ""
     subnet_tags: Mapping[str, str] = field(default_factory=dict)
     security_group_tags: Mapping[str, str] = field(default_factory=dict)
+    image_repositories: tuple[str, ...] = ()
 
     @property
     def markets(self) -> tuple[Market, ...]:

@@ -118,6 +118,14 @@ def test_another_namespace_waits_for_running_jobs(kubernetes: Rig, plane: Contro
     )
     version = store.records.create("vision-1", runs)
     assert version is not None
+    file = Path(kubernetes.env["KUBECONFIG"])
+    own, content = file.read_text(), yaml.safe_load(file.read_text())
+    content["clusters"][0]["cluster"]["server"] = content["clusters"][0]["cluster"]["server"] + "/other"
+    file.write_text(yaml.safe_dump(content))
+    with pytest.raises(automation.CommandError) as refused:
+        kubernetes.up(STACK, "--yes", *EXCLUDED)
+    assert f"{NAME}-place: another context ends all instances; 1 job runs on its instances" in str(refused.value)
+    file.write_text(own)
     kubernetes.settings("namespace", "moved", stack=STACK)
     roles = kubernetes.client("iam").list_roles()["Roles"]
     with pytest.raises(automation.CommandError) as refused:

@@ -5,11 +5,14 @@ the engine fetches the plugin of every SDK that an environment has, and a progra
 """
 
 import json
+import os
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pulumi
+import yaml
 from everspot_clouds.aws.estimate_machines import NODE_GIB
 from everspot_clouds.kubernetes import rules
 from everspot_core.capacity.catalogue import InstanceType, zone_region
@@ -27,7 +30,7 @@ from everspot.aws.notifications import build_notifications
 from everspot.aws.store import AwsStore
 from everspot.capacity import build_elastic, build_offer, list_markets, spelt
 from everspot.custom_types import declared_types, resolve_types
-from everspot.guard import guard, place_guard
+from everspot.guard import PlaceChange, Settings, guard, list_changed, place_guard
 from everspot.kubernetes import documents
 from everspot.kubernetes.args import AwsKubernetesPoolArgs, AwsKubernetesPrometheusArgs
 from everspot.kubernetes.checking import check_pool, choose_namespace, parse_capacity, store_args
@@ -92,8 +95,12 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         arns = {"control_arn": store.control_arn, "data_arn": store.data_arn}
         own = {"cluster": name, "pod_identity": pod_identity, **arns}
         place = {"eksCluster": args["eks_cluster"], "namespace": self._place.namespace}
+        if "context" in args:
+            place["context"] = find_server(args["context"])
         on = args.get("guard_jobs", True)
-        self._place_guard = place_guard(self, f"{name}-place", store.control_url, place, on=on)
+        self._place_guard = place_guard(
+            self, f"{name}-place", store.control_url, place, on=on, move=PlaceChange(_list_moved)
+        )
         # The buckets first: they refuse a change of their key that would make objects unreadable for the roles.
         stored = pulumi.ResourceOptions(parent=self, depends_on=[store, *self._place_guard])
         identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, **own), stored)
@@ -305,6 +312,30 @@ def what_fits() -> str:
 
 def _seconds(span: timedelta) -> str:
     return f"{span.total_seconds():.0f} s"
+
+
+def find_server(context: str) -> str:
+    """Return the address of the API server that a context of the kubeconfig leads to; the context's own name if there
+    is none. Of several files, the first that has a name counts (Kubernetes, "Organizing Cluster Access Using kubeconfig
+    Files")."""
+    paths = os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    files = [Path(path) for path in paths if path] or [Path.home() / ".kube" / "config"]
+    servers: dict[str, str] = {}
+    clusters: dict[str, str] = {}
+    try:
+        for content in [yaml.safe_load(file.read_text()) for file in files if file.is_file()]:
+            for entry in content.get("contexts") or ():
+                clusters.setdefault(entry["name"], entry["context"]["cluster"])
+            for entry in content.get("clusters") or ():
+                servers.setdefault(entry["name"], entry["cluster"]["server"])
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError):
+        return context  # the provider refuses such a file
+    return servers.get(clusters.get(context, ""), context).rstrip("/")
+
+
+def _list_moved(old: Settings, new: Settings) -> list[str]:
+    """Return the settings by which the cluster is moved. A context is compared if there was one before, too."""
+    return [name for name in list_changed(old, new) if name in new]
 
 
 def kubeconfig(cluster: str, eks_cluster: Mapping[str, Any], region: str) -> str:

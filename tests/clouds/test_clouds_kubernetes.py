@@ -190,7 +190,7 @@ def test_the_local_kubelet_mounts_a_claim_read_only_at_its_path(
     ("message", "kind"),
     [
         ("Failed to schedule pod, no instance type has enough resources", LaunchTrouble.CAPACITY),
-        ('all available instance types exceed limits for nodepool: "everspot"', LaunchTrouble.QUOTA),
+        ('all available instance types exceed limits for nodepool: "everspot"', LaunchTrouble.TRANSIENT),
     ],
 )
 def test_karpenters_refusal_is_the_answer(

@@ -15,7 +15,6 @@ from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
 from everspot_clouds.kubernetes.errors import is_status
 from everspot_clouds.kubernetes.messages import Evictions
-from everspot_clouds.kubernetes.stuck_pods import PATIENCE as STUCK
 from everspot_clouds.null_cloud import NullCloud
 from everspot_core.capacity.catalogue import builtin
 from everspot_core.capacity.launching import LaunchTrouble
@@ -224,46 +223,56 @@ def a_waiting_pod(reason: str, message: str) -> Document:
 
 
 @pytest.mark.parametrize(
-    ("reason", "message", "ends"),
+    ("reason", "message", "kind"),
     [
-        ("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: rpc error: x: not found', True),
-        ("ErrImagePull", "manifest unknown: Requested image not found", True),
-        ("ErrImagePull", "name unknown: The repository with name 'x' does not exist in the registry", True),
+        (
+            "ImagePullBackOff",
+            'Back-off pulling image "x": ErrImagePull: rpc error: x: not found',
+            LaunchTrouble.REQUEST,
+        ),
+        ("ErrImagePull", "manifest unknown: Requested image not found", LaunchTrouble.REQUEST),
+        (
+            "ErrImagePull",
+            "name unknown: The repository with name 'x' does not exist in the registry",
+            LaunchTrouble.REQUEST,
+        ),
         (
             "ImagePullBackOff",
             'Back-off pulling image "r/x": ErrImagePull: failed to resolve reference "r/x": pull access denied, '
             "repository does not exist or may require authorization: authorization failed: no basic auth credentials",
-            False,
+            LaunchTrouble.CREDENTIALS,
         ),
-        ("CreateContainerConfigError", 'secret "credentials" not found', True),
-        ("CreateContainerConfigError", "failed to sync secret cache: timed out waiting for the condition", False),
-        ("InvalidImageName", "", True),
-        ("ErrImagePull", "unexpected status code 503 Service Unavailable", False),
-        ("ErrImagePull", "pulling from host x failed with status code: 403 Forbidden", False),
-        ("ContainerCreating", "", False),
+        ("CreateContainerConfigError", 'secret "credentials" not found', LaunchTrouble.REQUEST),
+        ("CreateContainerConfigError", "failed to sync secret cache: timed out waiting for the condition", None),
+        ("InvalidImageName", "", LaunchTrouble.REQUEST),
+        ("ErrImagePull", "unexpected status code 503 Service Unavailable", None),
+        ("ErrImagePull", "pulling from host x failed with status code: 403 Forbidden", LaunchTrouble.CREDENTIALS),
+        ("ContainerCreating", "", None),
     ],
 )
-def test_a_pod_whose_agent_can_never_start_is_ended_with_its_reason_and_others_wait(
-    server: ApiServerProxy, reason: str, message: str, ends: bool
+def test_a_pod_whose_agent_does_not_start_is_ended_with_its_reason_and_others_wait(
+    server: ApiServerProxy, reason: str, message: str, kind: LaunchTrouble | None
 ) -> None:
+    """What has to be corrected or granted ends the pod after minutes: its node is paid. What may pass does not."""
     clock, pod = ManualClock(), a_waiting_pod(reason, message)
     server.recorded[PODS] = {"items": [pod], "metadata": {"resourceVersion": "9"}}
     server.recorded[f"{PODS}/{pod['metadata']['name']}"] = pod
     cloud = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), clock, reads=False)
+    patience = timedelta(minutes=4 if kind is LaunchTrouble.CREDENTIALS else 2)
     for _ in range(2):
         (instance,) = cloud.instances()
         assert (instance.failure, server.count("DELETE")) == (None, 0)
-        clock.advance(STUCK / 2)
+        clock.advance(patience / 2)
     cloud.instances()
     cloud.close()
-    assert server.count("DELETE") == (1 if ends else 0)
+    assert server.count("DELETE") == (1 if kind else 0)
     notes = [body["metadata"]["annotations"] for body in server.bodies("PATCH")]
-    assert len(notes) == (2 if ends else 0)
-    if ends:
+    assert len(notes) == (2 if kind else 0)
+    if kind:
         pod["metadata"]["annotations"] = {**notes[0], **notes[1]}
         (instance,) = cloud.instances()
         assert instance.failure is not None and instance.interrupted is None
-        assert (instance.failure.kind, instance.failure.code) == (LaunchTrouble.REQUEST, reason)
+        assert (instance.failure.kind, instance.failure.code) == (kind, reason)
         assert (message or "repo/x:1") in instance.failure.message
 
 

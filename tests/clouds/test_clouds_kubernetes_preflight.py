@@ -351,12 +351,14 @@ def test_preflight_tells_a_wrong_cluster_from_a_kubeconfig_of_another(deployer: 
     assert rows["image"].detail.endswith("does not exist")
     network = {"subnetIds": ["subnet-1", "subnet-2"]}
     role = "arn:aws:iam::123456789012:role/eks"
-    eks.create_cluster(name="research", roleArn=role, resourcesVpcConfig=network)
+    addresses = {"ipFamily": "ipv6"}
+    eks.create_cluster(name="research", roleArn=role, resourcesVpcConfig=network, kubernetesNetworkConfig=addresses)
     elsewhere = replace(plan, image="ghcr.io/team/everspot:1")
     rows = {check.name: check for check in preflight.deployer_checks(elsewhere, SystemClock())}
     assert rows["eks cluster"].verdict is Verdict.FAIL
     assert rows["eks cluster"].detail.startswith(f"your kubeconfig leads to {deployer.api.server}")
     assert rows["eks cluster"].fix == "aws eks update-kubeconfig --name research --region us-east-2"
+    assert (rows["pod addresses"].verdict, "IPv6" in rows["pod addresses"].detail) == (Verdict.WARN, True)
     assert rows["image"].verdict is Verdict.SKIP
 
 

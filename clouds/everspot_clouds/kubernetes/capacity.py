@@ -104,7 +104,8 @@ class PodLauncher:
                 end_pod(self._client, instance.instance_id)
         self._asked_at.pop(intent.token, None)
         message = refusals[0] if refusals else _unschedulable(waiting[0])
-        kind = LaunchTrouble.QUOTA if LIMITS_EXCEEDED in message else LaunchTrouble.CAPACITY
+        # The NodePool's limit is the cluster's own, and no quota of AWS, which other types would share.
+        kind = LaunchTrouble.TRANSIENT if LIMITS_EXCEEDED in message else LaunchTrouble.CAPACITY
         refused = tuple(
             LaunchError(
                 instance_type=pool.instance_type,

@@ -111,8 +111,17 @@ def _eks(eks: Any, plan: PreflightPlan, client: "KubernetesClient") -> list[Chec
     if cluster["endpoint"].rstrip("/").lower() != client.server.rstrip("/").lower():
         detail = f"your kubeconfig leads to {client.server}, and {name} is {cluster['endpoint']}"
         fix = f"aws eks update-kubeconfig --name {name} --region {plan.manifest.region}"
-        return [Check("user", "eks cluster", Verdict.FAIL, detail, fix)]
-    return [Check("user", "eks cluster", Verdict.OK, f"{name} is active, version {cluster.get('version', 'unknown')}")]
+        return [Check("user", "eks cluster", Verdict.FAIL, detail, fix), *_addresses(cluster)]
+    active = Check("user", "eks cluster", Verdict.OK, f"{name} is active, version {cluster.get('version', 'unknown')}")
+    return [active, *_addresses(cluster)]
+
+
+def _addresses(cluster: dict[str, Any]) -> list[Check]:
+    """Return a warning for pods with IPv6 addresses, which everything that they reach has to support."""
+    if cluster.get("kubernetesNetworkConfig", {}).get("ipFamily") != "ipv6":
+        return []
+    detail = f"the pods of {cluster['name']} have IPv6 addresses: Everspot has never been run on such a cluster"
+    return [Check("user", "pod addresses", Verdict.WARN, detail, "everspot preflight --probe, once it is declared")]
 
 
 def _image(image: str) -> list[Check]:

@@ -1,10 +1,12 @@
-"""What can never start in a pod: how the kubelet says so, and how a scheduler notes it on the pod.
+"""What does not start in a pod: how the kubelet says so, and how a scheduler notes it on the pod.
 
 An image that does not exist and a missing Secret or ConfigMap are mistakes of the settings, for which the next node
-would wait too. Any other failure may pass.
+would wait too. An image that may not be pulled waits for somebody who grants it. Any other failure may pass.
 """
 
 import json
+from dataclasses import dataclass
+from datetime import timedelta
 
 from everspot_core.capacity.launching import LaunchError, LaunchTrouble
 from everspot_core.capacity.market import Market
@@ -18,41 +20,66 @@ _PULLS = ("ErrImagePull", "ImagePullBackOff")
 """Reasons of a waiting container (Kubernetes, `pkg/kubelet/images/types.go` and `kuberuntime_container.go`)."""
 _MISSING = ("not found", "manifest unknown", "does not exist")
 """In the messages of a pull whose image is not there, of containerd and of ECR."""
-_DENIED = ("denied", "unauthorized", "authorization", "credentials")
+_DENIED = ("denied", "unauthorized", "authorization", "credentials", "forbidden")
 """In the messages of a pull without permission, which is granted outside of the settings: containerd's is "pull access
 denied, repository does not exist or may require authorization" (`core/remotes/docker/resolver.go`)."""
 _NOT_READ_YET = "timed out waiting for the condition"
 """In the message of a kubelet that could not read a Secret or ConfigMap (Kubernetes,
 `pkg/kubelet/util/manager/watch_based_manager.go`)."""
+_PATIENCE = {LaunchTrouble.REQUEST: timedelta(minutes=2), LaunchTrouble.CREDENTIALS: timedelta(minutes=4)}
+"""Real time for which a container has to wait for the same kind of reason: a Secret may be created a moment after its
+pod, a registry may know an image a moment after its push, and a token of a registry may be refused for a while."""
 
 
-def find_mistake(pod: Document) -> tuple[str, str] | None:
-    """Return the reason and the message of a container that can never start; None if all may."""
+@dataclass(frozen=True, slots=True)
+class StartFailure:
+    """Why a container does not start, in the kubelet's words."""
+
+    kind: LaunchTrouble
+    reason: str
+    message: str
+
+    @property
+    def patience(self) -> timedelta:
+        """How long it may last before the pod is ended."""
+        return _PATIENCE[self.kind]
+
+    def note(self) -> str:
+        """Return the text of the annotation `FAILURE_NOTE`."""
+        return json.dumps([self.reason, self.message, self.kind])
+
+
+def find_failure(pod: Document) -> StartFailure | None:
+    """Return why a container does not start; None if all may start by themselves."""
     if "deletionTimestamp" in pod["metadata"] or not pod["spec"].get("nodeName"):
         return None
     status = pod.get("status", {})
     for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
         waiting = container.get("state", {}).get("waiting", {})
         reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
-        if _never_starts(reason, message):
-            return reason, message or f"the image {container.get('image')}"
+        if (kind := _classify(reason, message)) is not None:
+            return StartFailure(kind, reason, message or f"the image {container.get('image')}")
     return None
 
 
-def _never_starts(reason: str, message: str) -> bool:
+def _classify(reason: str, message: str) -> LaunchTrouble | None:
     if reason in _PULLS:
         plain = message.lower()
-        return any(words in plain for words in _MISSING) and not any(words in plain for words in _DENIED)
-    return reason in _ALWAYS_WRONG and _NOT_READ_YET not in message
+        if any(words in plain for words in _DENIED):
+            return LaunchTrouble.CREDENTIALS
+        return LaunchTrouble.REQUEST if any(words in plain for words in _MISSING) else None
+    return LaunchTrouble.REQUEST if reason in _ALWAYS_WRONG and _NOT_READ_YET not in message else None
 
 
 def read_failure(pod: Document, market: Market, most_characters: int) -> LaunchError | None:
-    """Return the mistake for which a scheduler ended a pod; None if it ended none for one."""
+    """Return the failure for which a scheduler ended a pod; None if it ended none for one. A note of an earlier
+    release has no kind: it is a mistake."""
     note = pod["metadata"].get("annotations", {}).get(FAILURE_NOTE)
     if note is None:
         return None
     try:
-        code, message = (str(text) for text in json.loads(note))
+        code, message, *kinds = (str(text) for text in json.loads(note))
+        kind = LaunchTrouble(kinds[0]) if kinds else LaunchTrouble.REQUEST
     except (ValueError, TypeError):
-        code, message = "NotStarted", f"its agent could not start: {shown(note)}"
-    return LaunchError(market=market, kind=LaunchTrouble.REQUEST, code=code, message=message[:most_characters])
+        kind, code, message = LaunchTrouble.REQUEST, "NotStarted", f"its agent could not start: {shown(note)}"
+    return LaunchError(market=market, kind=kind, code=code, message=message[:most_characters])

@@ -59,9 +59,9 @@ class KubernetesClient:
             _use_account(settings, account)
             return cls(client.ApiClient(settings), account.namespace())
         try:
-            # The library reads the variable once, when it is imported. Its function that lists the contexts refuses a
-            # file without a current one, even if another one is named.
-            file = kube_config.KubeConfigMerger(os.environ.get("KUBECONFIG", kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
+            # The library's function that lists the contexts refuses a file without a current one, even if another one
+            # is named.
+            file = _read_kubeconfig()
             if file.config is None:
                 raise config.ConfigException("there is no kubeconfig")
             loader = kube_config.KubeConfigLoader(
@@ -221,6 +221,22 @@ class KubernetesClient:
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
+
+
+def read_server(context: str) -> str:
+    """Return the address of the API server that a context of the kubeconfig leads to; empty if there is none. Nobody
+    logs in for it."""
+    try:
+        file = _read_kubeconfig().config
+        cluster = file["contexts"].get_with_name(context)["context"]["cluster"]
+        return str(file["clusters"].get_with_name(cluster)["cluster"]["server"]).rstrip("/")
+    except (config.ConfigException, OSError, TypeError, kube_config.yaml.YAMLError):
+        return ""
+
+
+def _read_kubeconfig() -> kube_config.KubeConfigMerger:
+    """Return the files of the kubeconfig, merged. The library reads the variable once, when it is imported."""
+    return kube_config.KubeConfigMerger(os.environ.get("KUBECONFIG", kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
 
 
 def _use_account(settings: client.Configuration, account: ServiceAccount) -> None:

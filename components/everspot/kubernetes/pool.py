@@ -5,14 +5,12 @@ the engine fetches the plugin of every SDK that an environment has, and a progra
 """
 
 import json
-import os
 from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 import pulumi
-import yaml
 from everspot_clouds.aws.estimate_machines import NODE_GIB
 from everspot_clouds.kubernetes import rules
 from everspot_core.capacity.catalogue import InstanceType, zone_region
@@ -315,22 +313,13 @@ def _seconds(span: timedelta) -> str:
 
 
 def find_server(context: str) -> str:
-    """Return the address of the API server that a context of the kubeconfig leads to; the context's own name if there
-    is none. Of several files, the first that has a name counts (Kubernetes, "Organizing Cluster Access Using kubeconfig
-    Files")."""
-    paths = os.environ.get("KUBECONFIG", "").split(os.pathsep)
-    files = [Path(path) for path in paths if path] or [Path.home() / ".kube" / "config"]
-    servers: dict[str, str] = {}
-    clusters: dict[str, str] = {}
-    try:
-        for content in [yaml.safe_load(file.read_text()) for file in files if file.is_file()]:
-            for entry in content.get("contexts") or ():
-                clusters.setdefault(entry["name"], entry["context"]["cluster"])
-            for entry in content.get("clusters") or ():
-                servers.setdefault(entry["name"], entry["cluster"]["server"])
-    except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError):
-        return context  # the provider refuses such a file
-    return servers.get(clusters.get(context, ""), context).rstrip("/")
+    """Return the address of the API server that a context of the kubeconfig leads to; the context's own name if that
+    cannot be told."""
+    if find_spec("kubernetes") is None:
+        return context
+    from everspot_clouds.kubernetes.client import read_server
+
+    return read_server(context) or context
 
 
 def _list_moved(old: Settings, new: Settings) -> list[str]:

@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     PlainSerializer,
     SerializationInfo,
+    TypeAdapter,
     ValidationInfo,
 )
 
@@ -143,5 +144,21 @@ class Document(BaseModel):
         return cls.model_validate_json(data, extra="forbid")
 
     def to_json(self) -> bytes:
-        """Return the document as UTF-8 JSON."""
-        return self.model_dump_json(exclude_none=True, by_alias=True, context={_STORED: True}).encode()
+        """Return the document as UTF-8 JSON.
+
+        Lone surrogates, which UTF-8 cannot hold, are written as a text such as `\\udce9`. Names of files that are not
+        UTF-8 have them, and so have the errors of programs about these files.
+        """
+        try:
+            return self.model_dump_json(exclude_none=True, by_alias=True, context={_STORED: True}).encode()
+        except ValueError:
+            values = self.model_dump(mode="json", exclude_none=True, by_alias=True, context={_STORED: True})
+            return TypeAdapter(Any).dump_json(_escape_surrogates(values))
+
+
+def _escape_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escape_surrogates(name): _escape_surrogates(item) for name, item in value.items()}
+    return [_escape_surrogates(item) for item in value] if isinstance(value, list) else value

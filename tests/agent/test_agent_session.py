@@ -145,6 +145,18 @@ def test_the_release_tells_the_last_step_and_the_newest_checkpoint(
     assert (progress.step, progress.total_steps, progress.durable_step) == (step, 10, durable)
 
 
+def test_an_error_about_a_file_whose_name_is_not_utf_8_is_recorded(store: Store, session: JobSession) -> None:
+    message = "not an image: " + os.fsdecode(b"caf\xe9.png")
+    session.run_dir.write(Status(phase=TrainingPhase.FAILED, step=5, message=message))
+    assert session.conclude(Ending(Reason.ERROR, 1, 5, None, message=message, traceback=message), None)
+    document = store.records.get("job-1")
+    assert document is not None and document.value.last_reason is Reason.ERROR
+    assert document.value.detail.startswith("not an image: caf\\udce9.png")
+    assert [event.data["message"] for event in store.events("job-1") if event.kind is EventKind.ERROR] == [
+        "not an image: caf\\udce9.png"
+    ]
+
+
 @pytest.mark.parametrize("phase", [TrainingPhase.STARTING, TrainingPhase.RESTORING])
 def test_while_a_program_starts_its_newest_checkpoint_is_what_is_done(
     store: Store, session: JobSession, phase: TrainingPhase

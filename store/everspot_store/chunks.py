@@ -12,8 +12,8 @@ from everspot_store.bucket import Bucket
 from everspot_store.errors import KeyTaken
 
 _READERS = 8
-_MOST_CHUNKS = 100_000
-"""The most numbers that are tried for one chunk."""
+_TRIES = 8
+"""The most numbers that are tried for one chunk. A second number is free, unless another process writes, too."""
 
 
 @dataclass(frozen=True, order=True)
@@ -46,15 +46,20 @@ class ChunkWriter:
             KeyTaken: if no number is free.
             StoreError: if the store fails.
         """
-        for seq in range(self._seq, self._seq + _MOST_CHUNKS):
-            self._seq = seq
+        for _ in range(_TRIES):
             try:
-                self._stream.append(self._job_id, self._epoch, seq, data)
+                self._stream.append(self._job_id, self._epoch, self._seq, data)
             except KeyTaken:
+                # The newest chunk may have the same bytes, if its answer was lost.
+                self._seq = max(self._seq + 1, self._find_newest())
                 continue
-            self._seq = seq + 1
+            self._seq += 1
             return
         raise KeyTaken(f"{self._stream.name} of job {self._job_id}, epoch {self._epoch}")
+
+    def _find_newest(self) -> int:
+        """Return the highest number of the chunks of this epoch."""
+        return max((seq for epoch, seq in self._stream.positions(self._job_id) if epoch == self._epoch), default=0)
 
 
 class Stream:

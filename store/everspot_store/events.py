@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from everspot_store.errors import BadDocument, KeyTaken, StoreUnavailable
 from everspot_store.table import Table
 
-_TAKEN_LIMIT = 10_000
+_TRIES = 8
+"""The most numbers that are tried for one event. A second number is free, unless another process writes, too."""
 
 
 def event_id(event: Event) -> str:
@@ -69,9 +70,17 @@ class EventWriter:
         """
         with self._lock:
             event = self._first.model_copy(update={"kind": kind, "at": happened or self._clock.now(), "data": data})
-            for _ in range(_TAKEN_LIMIT):
+            for _ in range(_TRIES):
                 event = event.model_copy(update={"seq": self._seq})
                 self._seq += 1
                 if self._table.create(event_id(event), event) is not None:
                     return event
+                self._seq = max(self._seq, self._find_newest() + 1)
         raise StoreUnavailable(f"no free number for events of {event.writer} in job {event.job_id}")
+
+    def _find_newest(self) -> int:
+        """Return the highest number of this writer's events."""
+        place = event_id(self._first).rpartition("-")[0] + "-"
+        ids = self._table.etags(f"{self._first.job_id}/")
+        numbers = [id.removeprefix(place) for id in ids if id.startswith(place)]
+        return max((int(number) for number in numbers if number.isdigit()), default=0)

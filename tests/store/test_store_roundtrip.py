@@ -11,6 +11,8 @@ from everspot_core.jobs import lease as transitions
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import EventKind, JobState, Market, Progress, Reason, Request
 from everspot_store import Fenced, JobExists, KeyTaken, ManualClock, Store
+from everspot_store.chunks import ChunkWriter
+from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 Make = Callable[..., JobSubmission]
@@ -126,6 +128,26 @@ def test_a_writer_that_starts_again_goes_on_behind_its_last_number(store: Store)
     assert len(store.events("job-1")) == 2
     store.append_event(again)
     assert len(store.events("job-1")) == 2
+
+
+@pytest.mark.parametrize("operation", ["events", "logs"])
+def test_a_writer_that_starts_again_searches_no_number_one_by_one(clock: ManualClock, operation: str) -> None:
+    faults = FaultScript()
+    store = faulty_store(MemoryBackend(), MemoryBackend(), clock, faults)
+
+    def write(count: int) -> None:
+        events, logs = store.event_writer("job-1", 1, "i-1"), ChunkWriter(store.logs, "job-1", 1)
+        for number in range(count):
+            if operation == "events":
+                events.emit(EventKind.STARTED)
+            else:
+                logs.append(f"{number} of {count}".encode())
+
+    write(30)
+    faults.on("create", nth=4, fault=Fault.DENIED)  # the fourth write of the second process
+    write(1)
+    count = len(store.events("job-1") if operation == "events" else store.logs.positions("job-1"))
+    assert count == 31 and not faults.spent
 
 
 def test_a_number_taken_by_an_event_of_another_release_is_taken(store: Store) -> None:

@@ -8,7 +8,7 @@ only parts that the head did not name when the stale owner last held the lease. 
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from everspot_core.clock import Clock
@@ -27,10 +27,18 @@ _ROUNDS = 5
 FRESH = timedelta(days=7)
 """Older parts are uploaded again even if their bytes are the same: a bucket's rules may remove objects of jobs after 30
 days, and a job may wait for weeks."""
+_CLOCK_ERROR = timedelta(days=1)
+"""Parts that were stored further ahead of this machine's clock are uploaded again: one of the two clocks is wrong."""
 _HEAD_AGE = timedelta(seconds=1)
 """The time after which a deletion of many parts reads the head again. The head of a large checkpoint is a megabyte."""
 _PART_KEY = re.compile(r"jobs/[^/]+/checkpoints/(?P<epoch>\d+)/(?P<step>\d+)/")
 _log = logging.getLogger(__name__)
+
+
+def is_fresh(stored_at: datetime, now: datetime) -> bool:
+    """Return whether a part is young enough to belong to another checkpoint. `stored_at`: by the clock of the machine
+    that uploaded it. `now`: by this machine's clock."""
+    return -_CLOCK_ERROR <= now - stored_at < FRESH
 
 
 class Checkpoints:
@@ -162,6 +170,7 @@ class Checkpoints:
         done = self._published(step)
         if done is not None and not again:
             return done
+        listed = {_identity(earlier) for earlier in self._fenced().value.checkpoints}
         transfer = transfer or Transfer(self._clock)
         segments = [segment for name, view in sorted((streams or {}).items()) for segment in split_stream(name, view)]
         sizes = [path.stat().st_size for path in files.values()] + [len(segment.view) for segment in segments]
@@ -180,6 +189,11 @@ class Checkpoints:
                 for earlier in old.value.checkpoints
                 if not self._is_broken(earlier) and not _replaces(checkpoint, earlier)
             ]
+            if (late := _find_late(intact, checkpoint, listed)) is not None:
+                if not again:
+                    self._parts.forget()
+                    return late
+                intact.remove(late)
             # A resume begins with the checkpoint of the loop's end, not with the one behind it.
             least = 2 if checkpoint.info.get(AFTER_LOOP) is True else 1
             new = old.value.model_copy(update={"checkpoints": [checkpoint, *intact][: max(keep, least)]})
@@ -346,9 +360,9 @@ class Checkpoints:
     def _segments_before(self) -> dict[str, Part]:
         """The segments of the newest whole checkpoint by name, without segments older than `FRESH`."""
         whole = [checkpoint for checkpoint in self._fenced().value.checkpoints if not self._is_broken(checkpoint)]
-        oldest = self._clock.now() - FRESH
+        now = self._clock.now()
         parts = whole[0].parts if whole else []
-        return {part.name: part for part in parts if part.stored_at is not None and part.stored_at > oldest}
+        return {part.name: part for part in parts if part.stored_at is not None and is_fresh(part.stored_at, now)}
 
     def _is_broken(self, checkpoint: Checkpoint) -> bool:
         return _identity(checkpoint) in self._broken
@@ -362,6 +376,13 @@ def _replaces(new: Checkpoint, earlier: Checkpoint) -> bool:
     """Return whether both are of the same step, after code that followed the loop. The checkpoint of the loop's end
     stays, because a resume begins with it."""
     return new.step == earlier.step and all(c.info.get(AFTER_LOOP) is True for c in (new, earlier))
+
+
+def _find_late(listed: list[Checkpoint], new: Checkpoint, before: set[str]) -> Checkpoint | None:
+    """Return the checkpoint that an earlier try to publish `new` has written without an answer. `before`: the
+    identities of the checkpoints that were listed when the present try began."""
+    same = (c for c in listed if (c.epoch, c.step) == (new.epoch, new.step) and _identity(c) not in before)
+    return next(same, None)
 
 
 def _identity(checkpoint: Checkpoint) -> str:

@@ -15,6 +15,7 @@ from everspot_core.jobs.checkpoint import CheckpointHead
 from everspot_core.jobs.records import JobRecord
 
 from everspot_store.backend import Entry
+from everspot_store.checkpoints import parse_part_key
 from everspot_store.code_store import NAMED, named_by, names
 from everspot_store.errors import StoreUnavailable, Unreadable
 from everspot_store.gc_announcements import PREFIX as SWEEPS
@@ -181,16 +182,18 @@ class Collector:
         for entry in old:
             if not entry.key.startswith(_JOBS) or entry.key.count("/") < 3:
                 continue
-            _, job, folder, *parts = entry.key.split("/")
+            _, job, folder, *_ = entry.key.split("/")
             if job in ended and folder in _OLD:
                 garbage.append(_garbage(GarbageKind.LOGS, entry, job))
             if folder != _CHECKPOINTS or job not in heads or job not in records:
                 continue
             if job in ended and entry.key not in retained:
                 garbage.append(_garbage(GarbageKind.FINISHED, entry, job))
-            elif entry.key not in everybody and (
-                int(parts[0]) < heads[job].epoch or (int(parts[0]) == heads[job].epoch and not records[job].state.owned)
-            ):
+                continue
+            place = parse_part_key(entry.key)
+            if place is None or entry.key in everybody:
+                continue
+            if place[0] < heads[job].epoch or (place[0] == heads[job].epoch and not records[job].state.owned):
                 garbage.append(_garbage(GarbageKind.PARTS, entry, job))
         return garbage
 

@@ -467,7 +467,11 @@ def test_no_file_of_a_living_job_is_older_in_the_store_than_a_week(place: Place)
     assert epochs() == {"old": 2, "new": 2}
 
 
-@pytest.mark.parametrize("spoil", [{"sent": None}, {"sent": "x"}, {"sent": {"jobs": 3}}, {}])
+AHEAD = {"jobs/job-1/checkpoints/000001/000000000001": "2200-01-01T00:00:00+00:00"}
+"""The upload times of a machine whose clock was ahead."""
+
+
+@pytest.mark.parametrize("spoil", [{"sent": None}, {"sent": "x"}, {"sent": {"jobs": 3}}, {}, {"sent": AHEAD}])
 def test_what_is_of_unknown_age_is_sent_again(place: Place, spoil: dict[str, Any]) -> None:
     first = place.keeper(1)
     first.restore()

@@ -1,11 +1,12 @@
 """Checkpoints: fallback, fence, retirement, cut-off uploads; on a folder and on S3."""
 
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from everspot_core.jobs.checkpoint import AFTER_LOOP, before_loop_end
-from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, ManualClock, Store
+from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, ManualClock, Store, StoreUnavailable
 from everspot_store.backend import Versioned
 from everspot_store.testing import Crash, Fault, FaultScript, MemoryBackend, faulty_store
 
@@ -94,6 +95,28 @@ def test_objects_that_are_no_parts_stop_no_retirement(store: Store, tmp_path: Pa
         store.data.put(key, b"not a part")
     assert sorted(owner.retire()) == sorted(keys[0])
     assert {entry.key for entry in store.data.list("jobs/j/checkpoints/")} == {*keys[1], *keys[2], *strays}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_head_whose_write_arrives_late_lists_each_step_once(clock: ManualClock, tmp_path: Path, again: bool) -> None:
+    faults = FaultScript()
+    store = faulty_store(MemoryBackend(), MemoryBackend(), clock, faults)
+    owner = store.checkpoints("j", 1)
+    (tmp_path / "part").write_text("state")
+    for step in (100, 200, 300)[: 3 if again else 2]:
+        owner.publish(step, {"part": tmp_path / "part"}, keep=3)
+    clock.advance(timedelta(minutes=1))
+    faults.on("replace", key="heads/*", fault=Fault.ARRIVES_LATER)
+    for nth in range(1, 5):
+        faults.on("get", key="heads/*", nth=nth, fault=Fault.NEVER_ARRIVED)
+    with pytest.raises(StoreUnavailable):
+        owner.publish(300, {"part": tmp_path / "part"}, keep=3, again=again)
+    owner.publish(300, {"part": tmp_path / "part"}, keep=3, again=again)
+    owner.retire()
+    head = owner.head()
+    assert head is not None
+    assert [checkpoint.step for checkpoint in head.checkpoints] == ([300, 300, 200] if again else [300, 200, 100])
+    assert store.checkpoints("j", 2).restore(tmp_path / "restored") == head.checkpoints[0]
 
 
 def test_publishing_a_step_again_changes_nothing(store: Store, tmp_path: Path) -> None:

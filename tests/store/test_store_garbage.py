@@ -109,6 +109,8 @@ def test_garbage_is_found_by_kind_and_only_that_is_removed(
         "000002/000000000001",
     ):  # its own, a dead one's, a next one's
         data.put(f"jobs/runs/checkpoints/{key}/model.pt", b"cut")
+    for name in ("best.pt", "best/model.pt", "000001/notes"):  # the job's own
+        data.put(f"jobs/runs/checkpoints/{name}", b"mine")
     data.put("jobs/new/checkpoints/000001/000000000009/model.pt", b"cut")
     for digest in ("aa", "bb", "cc"):
         data.put(f"code/{digest}.tar.gz", b"code")

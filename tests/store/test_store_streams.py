@@ -68,6 +68,17 @@ def test_a_segment_with_the_same_bytes_is_uploaded_once_a_week(clock: ManualCloc
     assert {part.key for part in third}.isdisjoint(part.key for part in second)
 
 
+def test_a_segment_from_a_machine_whose_clock_is_ahead_is_uploaded_again(clock: ManualClock) -> None:
+    control, data, ahead = MemoryBackend(), MemoryBackend(), ManualClock()
+    ahead.advance(timedelta(days=60))
+    keys = []
+    for epoch, machine_clock in ((1, ahead), (2, clock), (3, clock)):
+        store = faulty_store(control, data, machine_clock, FaultScript())
+        [part] = segments(store.checkpoints("j", epoch).publish(epoch, {}, streams={"s": memoryview(b"frozen")}))
+        keys.append(part.key)
+    assert keys[0] != keys[1] == keys[2]
+
+
 @pytest.mark.parametrize("damage", ["flipped", "torn", "missing"])
 def test_a_damaged_segment_is_found_and_the_checkpoint_before_is_taken(
     clock: ManualClock, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture

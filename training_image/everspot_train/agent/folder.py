@@ -19,7 +19,7 @@ from everspot_core.clock import Clock
 from everspot_core.jobs.checkpoint import Checkpoint, Part, before_loop_end, by_failed_loads
 from everspot_core.jobs.records import EventKind
 from everspot_store import CheckpointCorrupt, Checkpoints, Fenced, StoreError
-from everspot_store.checkpoints import FRESH
+from everspot_store.checkpoints import is_fresh
 from everspot_store.file_tree import EntryKind, FileTree, TreeEntry, escape_path, put_back, unescape_path
 
 from everspot_train.agent.artifacts.assess import REST, Assessment, Assessor, ProgramEnd
@@ -96,7 +96,7 @@ class _Published:
     def aged(self, now: datetime) -> bool:
         """Return whether a part of this job is old enough to be uploaded again."""
         return any(
-            now - self.sent[place] >= FRESH
+            not is_fresh(self.sent[place], now)
             for place in map(publication_prefix, self.parts.values())
             if place in self.sent
         )
@@ -105,7 +105,7 @@ class _Published:
         """Return the part with the content of an entry if it is young enough to be used again."""
         part = self.parts.get(entry.content) if entry is not None else None
         at = self.sent.get(publication_prefix(part)) if part is not None else None
-        return part if at is not None and now - at < FRESH else None
+        return part if at is not None and is_fresh(at, now) else None
 
 
 class FolderCheckpoints:

@@ -225,6 +225,30 @@ def test_two_writers_of_a_journal_lose_nothing_of_each_other(play: Playground) -
     assert isinstance(writer, Journal)
 
 
+@pytest.mark.parametrize("options", [(), ("--from-scratch",)])
+def test_what_a_retry_of_a_trial_costs_is_of_the_sweeps_budget_and_report(
+    play: Playground, options: tuple[str, ...]
+) -> None:
+    caps = {"trials": 3, "parallel": 1, "budget": {"dollars": 1.5 * 0.096}}
+    play.world.store.studies.begin(record(play, **caps))
+    play.sweep(**caps).turn()
+    play.start("rates-t0000")
+    play.reports("rates-t0000", 50, 0.5)
+    play.ends("rates-t0000", Reason.BUDGET)
+    again = play.world.run("retry", "rates-t0000", *options, "--json").json["job_id"]
+    running = play.sweep(**caps)
+    assert not running.turn(act=False).exhausted
+    play.start(again)
+    play.reports(again, 100, 0.9)
+    play.ends(again, Reason.FINISHED)
+    standings = [sweep.turn(act=False) for sweep in (running, play.sweep(**caps))]
+    assert [standing.exhausted for standing in standings] == [True, True]
+    assert [standing.spent.dollars for standing in standings] == [pytest.approx(2 * 0.096, rel=0.01)] * 2
+    assert [trial.spent.dollars for trial in standings[0].trials] == [pytest.approx(0.096, rel=0.01)]
+    (row,) = play.world.run("--json", "report").json["sweeps"]
+    assert (row["trials"], row["cost_usd"]) == (1, pytest.approx(standings[0].spent.dollars, rel=1e-6))
+
+
 @pytest.mark.parametrize("moment", ["everspot_cli.sweeping.study.choose_trial", "everspot_cli.sweeping.runner.send"])
 @pytest.mark.parametrize("caps", [{"trials": 2, "parallel": 2}, {"trials": 6, "parallel": 2}])
 def test_two_commands_of_a_sweep_together_keep_its_caps(

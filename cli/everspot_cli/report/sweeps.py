@@ -2,9 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from everspot_core.experiments.sweep import SweepCost, SweepRecord, SweepSpec, is_useful, trial_rung, trial_sweep
+from everspot_core.experiments.sweep import (
+    SweepCost,
+    SweepRecord,
+    SweepSpec,
+    is_useful,
+    retried_sweep,
+    trial_rung,
+    trial_sweep,
+)
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobState
 from everspot_store import BadDocument, Store
@@ -35,16 +44,20 @@ def read_sweeps(store: Store, submissions: Mapping[str, JobSubmission]) -> dict[
 def sweep_rows(sweeps: Mapping[str, SweepRecord], jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each sweep, the most expensive first. `jobs`: the rows of all jobs."""
     trials: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    retried_usd: dict[str, float] = defaultdict(float)
     for job in jobs:
         name = trial_sweep(job["job_id"], job["tags"])
         if name is not None and name in sweeps:
             trials[name].append(job)
-    rows = [_row(sweeps[name].spec, name, own) for name, own in trials.items()]
+        elif (name := retried_sweep(job["job_id"], job["tags"])) is not None:
+            retried_usd[name] += job["cost_usd"]
+    rows = [_row(sweeps[name].spec, name, own, retried_usd[name]) for name, own in trials.items()]
     return sorted(rows, key=lambda row: (-row["cost_usd"], row["sweep"]))
 
 
-def _row(spec: SweepSpec, name: str, trials: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    cost = _cost(spec.metric, trials)
+def _row(spec: SweepSpec, name: str, trials: Sequence[dict[str, Any]], retried_usd: float) -> dict[str, Any]:
+    own_cost = _cost(spec.metric, trials)
+    cost = replace(own_cost, dollars=own_cost.dollars + retried_usd)
     rungs = [[t for t in trials if trial_rung(t["job_id"]) == rung] for rung in range(spec.rungs)]
     rung_costs = [_cost(spec.metric, rung) for rung in rungs]
     return {

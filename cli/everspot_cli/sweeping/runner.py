@@ -22,6 +22,7 @@ from everspot_core.experiments.sweep import (
     SweepSpec,
     end_sweep,
     is_useful,
+    retried_sweep,
     trial_job,
 )
 from everspot_core.jobs.curves import read_metric
@@ -65,18 +66,25 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepStanding:
-    """The state of a sweep. `over`: no trial runs, and none will begin. `exhausted`: its budget is used up. `stopped`:
-    why its `stop` lets no trial begin, in words."""
+    """The state of a sweep.
+
+    Attributes:
+        retried: the spending of jobs by which people ran trials again. Their results are of no trial.
+        over: no trial runs, and none will begin.
+        exhausted: its budget is used up.
+        stopped: why its `stop` lets no trial begin, in words.
+    """
 
     trials: tuple[Trial, ...]
+    retried: Amount
     over: bool
     exhausted: bool
     stopped: str | None
 
     @property
     def spent(self) -> Amount:
-        """The spending of all trials together."""
-        return sum((trial.spent for trial in self.trials), NOTHING)
+        """The spending of all trials together, and of their retries by hand."""
+        return sum((trial.spent for trial in self.trials), self.retried)
 
     @property
     def useful(self) -> list[Trial]:
@@ -110,6 +118,8 @@ class SweepRun:
         self._study: Any = None
         self._spent: dict[int, Amount] = {}
         self._settled: set[int] = set()
+        self._retries: dict[str, Amount] = {}
+        self._settled_retries: set[str] | None = None
         self._last_reports: dict[int, tuple[float | None, int]] = {}
         self._useful: set[int] = set()
 
@@ -320,6 +330,20 @@ class SweepRun:
         spending = compute_spending(self._session, {str(number): dossier for number, dossier in dossiers.items()})
         self._spent |= {int(number): amount for number, amount in spending.items()}
         self._settled |= {t.number for t in trials if t.state.name != "RUNNING"}
+        self._reckon_retries()
+
+    def _reckon_retries(self) -> None:
+        """The cost of each job by which somebody ran a trial again. The archive is read once."""
+        store, settled = self._session.store, self._settled_retries
+        ids = {*store.jobs.names(), *(store.archive.keys() if settled is None else ())}
+        settled = settled or set()
+        ids = {job for job in ids if retried_sweep(job, {SWEEP_TAG: self._spec.name}) is not None} - settled
+        dossiers = read_dossiers(self._session, ids)
+        others = {job for job, d in dossiers.items() if d.submission.spec.tags.get(SWEEP_TAG) != self._spec.name}
+        retries = {job: dossier for job, dossier in dossiers.items() if job not in others}
+        self._retries |= compute_spending(self._session, retries)
+        ended = {job for job, d in retries.items() if d.record is not None and d.record.state.final}
+        self._settled_retries = settled | ended | others
 
     def _read_standing(self, trials: list[Any], dossiers: dict[int, Dossier]) -> SweepStanding:
         summaries = []
@@ -345,7 +369,8 @@ class SweepRun:
                     useful=trial.number in self._useful or trial.state.name == "COMPLETE",
                 )
             )
-        total, budget = sum((trial.spent for trial in summaries), NOTHING), self._spec.budget
+        retried = sum(self._retries.values(), NOTHING)
+        total, budget = sum((trial.spent for trial in summaries), retried), self._spec.budget
         exhausted = (budget.dollars is not None and total.dollars >= budget.dollars) or (
             budget.gpu_hours is not None and total.gpu_hours >= budget.gpu_hours
         )
@@ -354,7 +379,7 @@ class SweepRun:
         stopped = end_sweep(self._spec, [_result(trial) for trial in first if trial.state != "RUNNING"])
         is_begun = stopped is not None or len(first) >= self._spec.trials
         over = not runs and (exhausted or (is_begun and not self._promotable(trials)))
-        return SweepStanding(trials=tuple(summaries), over=over, exhausted=exhausted, stopped=stopped)
+        return SweepStanding(trials=tuple(summaries), retried=retried, over=over, exhausted=exhausted, stopped=stopped)
 
 
 def _result(trial: Trial) -> EndedTrial:

@@ -22,6 +22,7 @@ from everspot_core.validation.problems import BadInputs, Problem, shown
 SWEEP_TAG = "Sweep"
 """The tag of a trial's job whose value is the name of its sweep."""
 _TRIAL = re.compile(r"(?P<sweep>.+)-t(?P<number>\d+)(?:-r(?P<rung>\d+))?")
+_RETRY = re.compile(r"(?P<sweep>.+)-[0-9a-f]{8}")
 MOST = 1e15
 """The largest absolute value of a range's end. Beyond it a 64-bit float cannot tell whole numbers apart."""
 _VALUES = 1e12
@@ -275,6 +276,12 @@ def trial_job(sweep: str, number: int, rung: int = 0) -> str:
 def trial_sweep(job_id: str, tags: Mapping[str, str]) -> str | None:
     """Return the name of the sweep that a job of this id and these tags belongs to; None if it is no trial."""
     match = _TRIAL.fullmatch(job_id)
+    return match["sweep"] if match is not None and tags.get(SWEEP_TAG) == match["sweep"] else None
+
+
+def retried_sweep(job_id: str, tags: Mapping[str, str]) -> str | None:
+    """Return the name of the sweep of which this job, by `everspot retry`, runs a trial again; None if it runs none."""
+    match = _RETRY.fullmatch(job_id)
     return match["sweep"] if match is not None and tags.get(SWEEP_TAG) == match["sweep"] else None
 
 

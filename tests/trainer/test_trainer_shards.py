@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from everspot_core.jobs.job import JobSpec
 from everspot_store import ManualClock, NoRoom, StoreUnavailable, SystemClock
+from everspot_store.tree_cache import RESERVE
 from everspot_train.shard_cache.cache import ShardCache, open_cached
 from everspot_train.shards import ShardedDataset, ShardOrder, write_index
 from everspot_train.shards.index import read_counts
@@ -74,6 +75,27 @@ def test_an_outage_of_the_store_is_waited_for_minutes(tmp_path: Path, outage_sec
             cache.fetch(DIGESTS[0], LENGTH)
         assert clock.monotonic().total_seconds() < outage_seconds
         assert files(tmp_path) == set()
+
+
+@pytest.mark.parametrize(("capacity", "count"), [(9, 3), (2, 2), (1, 1)])
+def test_a_smaller_disk_holds_fewer_files_than_the_limit(tmp_path: Path, capacity: int, count: int) -> None:
+    """The disk has so many files of LENGTH beside the bytes that stay free. A download fills it while it is written."""
+
+    def free() -> int:
+        on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
+        return RESERVE + capacity * LENGTH - on_disk
+
+    def download(digest: str, path: Path) -> None:
+        write_content(digest, path)
+        assert free() >= RESERVE, "the disk is fuller than it may be"
+
+    cache = ShardCache(tmp_path, 3 * LENGTH, download, ManualClock(), free)
+    for number, digest in enumerate(DIGESTS):
+        assert cache.fetch(digest, LENGTH)
+        os.utime(tmp_path / digest, (number + 1, number + 1))
+    assert files(tmp_path) == set(DIGESTS[-count:])
+    with pytest.raises(NoRoom):
+        ShardCache(tmp_path, 3 * LENGTH, download, ManualClock(), lambda: RESERVE - 1).fetch("f" * 64, 3 * LENGTH)
 
 
 def _download_forever(folder: Path, begun: Event) -> None:

@@ -1,4 +1,5 @@
-"""The files of streamed datasets on one machine: at most so many bytes, shared by all of its jobs and processes.
+"""The files of streamed datasets on one machine: at most so many bytes, shared by all of its jobs and processes, and
+fewer where the disk has less.
 
 A file lies under its digest. Its mark of use is its modification time, and the longest unused ones are removed first:
 a process that reads one has it open, and reads on. A download is `{digest}.{size}.part` until every byte is checked,
@@ -7,6 +8,7 @@ and holds the lock of its digest, so that a part without a lock was left by a ki
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from everspot_core.clock import Clock
 from everspot_store import NoRoom, StoreUnavailable
+from everspot_store.tree_cache import RESERVE
 
 _LOCK_DIGITS = 2  # of a digest: 256 locks, however many files there are
 _DIGEST_DIGITS = 64
@@ -32,13 +35,22 @@ class ShardCache:
         limit: bytes of all files, downloads included. While other processes use the folder, the largest of their
             limits counts: a small one does not remove what others read.
         download: writes the file of a digest to a path, and checks its bytes.
+        free: returns the free bytes of the disk. `RESERVE` of them stay free for checkpoints and logs.
     """
 
-    def __init__(self, folder: Path, limit: int, download: Callable[[str, Path], object], clock: Clock) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        limit: int,
+        download: Callable[[str, Path], object],
+        clock: Clock,
+        free: Callable[[], int] | None = None,
+    ) -> None:
         self._folder = folder
         self._limit = limit
         self._download = download
         self._clock = clock
+        self._free = free or (lambda: shutil.disk_usage(folder).free)
         folder.mkdir(parents=True, exist_ok=True)
         with self._locked("all"):
             self._limit_handle = os.open(folder / f"limit-{limit}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -87,14 +99,13 @@ class ShardCache:
         while True:
             with self._locked("all"):
                 self._remove_stale_parts(digest)
-                limit = self._shared_limit()
-                free = limit - self._evict(length, limit)
+                free = self._evict(length, self._shared_limit())
                 if free >= length:
                     part = self._folder / f"{digest}.{length}.part"
                     part.touch()
                     return part
             if self._clock.monotonic() >= deadline:
-                raise NoRoom(length, free)
+                raise NoRoom(length, max(0, free))
             self._clock.sleep(_LOOK_EVERY)
 
     def _shared_limit(self) -> int:
@@ -114,22 +125,25 @@ class ShardCache:
         return max(limits)
 
     def _evict(self, length: int, limit: int) -> int:
-        """Remove the longest unused files as far as needed. Returns the bytes that stay."""
-        used, files = 0, []
+        """Remove the longest unused files as far as needed. Returns the bytes that a download may have."""
+        used, written, files = 0, 0, []
         for path in self._folder.iterdir():
             with suppress(FileNotFoundError):
                 if path.suffix == ".part":
                     used += int(path.name.split(".")[1])
+                    written += path.stat().st_size
                 elif len(path.name) == _DIGEST_DIGITS:
                     status = path.stat()
                     used += status.st_size
+                    written += status.st_size
                     files.append((status.st_mtime_ns, status.st_size, path))
+        limit = min(limit, written + self._free() - RESERVE)  # the rest of each download has yet to be written
         for _, freed, path in sorted(files):
             if used + length <= limit:
                 break
             path.unlink(missing_ok=True)
             used -= freed
-        return used
+        return limit - used
 
     def _remove_stale_parts(self, own_digest: str) -> None:
         own = own_digest[:_LOCK_DIGITS]

@@ -10,8 +10,12 @@ from datetime import datetime, timedelta
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from everspot_cli import credentials, userconfig
+from everspot_clouds.base import CloudError
+from everspot_clouds.registry import find_cloud, provider
+
+from everspot_cli import userconfig
 from everspot_cli.errors import CliError, Exit
+from everspot_cli.local_cloud_hints import with_local_cloud
 from everspot_cli.target import Target, choose
 
 if TYPE_CHECKING:
@@ -99,7 +103,7 @@ class Session:
         from everspot_store import Store
 
         self._refuse_accelerated_clock()
-        url, own = self.store_url, credentials.for_store(self.store_url, self.target.profile)
+        url, own = self.store_url, credentials_for(self.store_url, self.target.profile)
         # No cache for a store in a folder: its files are read as fast as a cache of them.
         cache_file = None if url.startswith("file:") else userconfig.base("XDG_CACHE_HOME", ".cache") / DOCUMENT_CACHE
         store = Store.open(url, clock=self.clock, credentials=own, cache_file=cache_file)
@@ -149,7 +153,7 @@ class Session:
         """
         from everspot_store import Store
 
-        own = credentials.for_store(peer.control_url, self.target.profile)
+        own = credentials_for(peer.control_url, self.target.profile)
         return Store.open(peer.control_url, peer.data_url, clock=self.clock, credentials=own)
 
     @cached_property
@@ -332,3 +336,18 @@ def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
     with ThreadPoolExecutor(len(calls), thread_name_prefix="everspot-read") as pool:
         running = [pool.submit(call) for call in calls]
     return [call.result() for call in running]
+
+
+def credentials_for(url: str, profile: str | None) -> Callable[[], Any] | None:
+    """Return a provider of credentials for `Store.open`, or None if the store finds them by itself.
+
+    Raises:
+        CliError: if there are no credentials, or the profile cannot be used.
+    """
+    cloud = find_cloud(url)
+    if cloud is None:
+        return None
+    try:
+        return provider(cloud).credentials(url, profile)
+    except CloudError as error:
+        raise CliError(str(error), Exit.UNAVAILABLE, hint=with_local_cloud(error.fix)) from None

@@ -94,7 +94,7 @@ class Stack:
         Raises:
             CliError: if it cannot be read.
         """
-        return _read_stack(self.pulumi, self.name, "export")
+        return self._export()
 
     @property
     def pending(self) -> tuple[PendingOperation, ...]:

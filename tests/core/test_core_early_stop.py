@@ -1,12 +1,13 @@
 """Early stopping: its setting in the job file, and its decision as a pure function of the metric's values."""
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from everspot_core.jobs.curves import read_metric
-from everspot_core.jobs.early_stop import EarlyStop, StopMode, StopRule, StopTracker, infer_mode, judge
+from everspot_core.jobs.early_stop import EarlyStop, StopMode, StopRule, StopTracker, infer_mode
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.validation.model_errors import translate_errors
 from hypothesis import given
@@ -26,6 +27,14 @@ rules = st.builds(
 
 def rule(**fields: Any) -> StopRule:
     return StopRule(**{"metric": "val_loss", "patience": 3} | fields)
+
+
+def judge(rule: StopRule, evaluations: Iterable[tuple[int, float]]) -> EarlyStop | None:
+    """Return the end of a job whose metric had these values by step; None if the job continues."""
+    tracker = StopTracker(rule)
+    for step, value in evaluations:
+        tracker.add(step, value)
+    return tracker.early_stop
 
 
 def stops_at(values: list[float], **fields: Any) -> int | None:

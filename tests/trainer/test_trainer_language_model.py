@@ -11,8 +11,8 @@ from everspot_core.jobs.recipes import METRICS
 from everspot_train.recipes import language_model as recipe
 from everspot_train.recipes.gpt import Gpt
 from everspot_train.recipes.images import BadDataset
+from everspot_train.recipes.language_model import load_sequences
 from everspot_train.recipes.parameters import BadParameters, LanguageModel, read_parameters
-from everspot_train.recipes.texts import load_sequences
 from everspot_train.rundir import CheckpointRequest, TrainingPhase
 from trainer_post import Post
 

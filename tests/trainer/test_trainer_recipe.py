@@ -12,10 +12,10 @@ import torch
 from everspot_core.jobs.recipes import METRICS
 from everspot_train.recipes import image_classification as recipe
 from everspot_train.recipes.command import parse_arguments
+from everspot_train.recipes.image_classification import ResNet
 from everspot_train.recipes.images import FASHION_MNIST_SHA256, BadDataset, find_folder, load_images, parse_idx
 from everspot_train.recipes.parameters import BadParameters, ImageClassification, read_parameters
 from everspot_train.recipes.progress import ProgressLog
-from everspot_train.recipes.resnet import ResNet
 from everspot_train.rundir import CheckpointRequest, TrainingPhase
 from everspot_train.trainer import Run
 from trainer_post import Post

@@ -9,6 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,12 +18,19 @@ from everspot_core.governance.bill_rows import BillRow, UnknownTable, find_table
 from everspot_core.governance.invoicing import BillTable, Invoicing
 from everspot_core.validation.problems import Problem
 
-from everspot_cli.errors import CliError, Exit, list_problems
-from everspot_cli.governance import bill_cells
+from everspot_cli.errors import CliError, Exit, list_problems, need
 
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 _LONGEST_LINE = 1 << 22  # characters; a bill's lines have some thousands
 _WRONG_AT_MOST = 200  # problems, after which a file is not read on
+
+
+MAGIC = b"PAR1"
+_ROWS = 4096  # at a time, so that memory does not grow with the file
+
+
+class BrokenParquet(ValueError):
+    """The file is no Parquet, or a part of it is broken."""
 
 
 class BillFile:
@@ -102,7 +110,7 @@ class BillFile:
                 yield file
         except FileNotFoundError:
             raise CliError(f"there is no file {self._path}", Exit.NOT_FOUND) from None
-        except (OSError, EOFError, zlib.error, bill_cells.BrokenParquet) as error:
+        except (OSError, EOFError, zlib.error, BrokenParquet) as error:
             raise CliError(f"{self._path} cannot be read: {error}") from None
         except (UnicodeDecodeError, csv.Error) as error:
             raise CliError(f"{self._path} is neither CSV nor JSON lines: {error}") from None
@@ -111,8 +119,8 @@ class BillFile:
         """Yield the rows, each with its place in the file, which errors name."""
         magic = file.read(4)
         file.seek(0)
-        if magic == bill_cells.MAGIC:
-            for number, raw in bill_cells.parquet_rows(self._path):
+        if magic == MAGIC:
+            for number, raw in parquet_rows(self._path):
                 yield f"row {number}", raw
             return
         if magic == _ZIP:
@@ -155,3 +163,39 @@ class BillFile:
             if len(line) > _LONGEST_LINE:
                 raise CliError(f"{self._path} has a line of more than {_LONGEST_LINE:,} characters")
             yield line
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the rows of a file, counted from 1, with all of its columns: text, and a mapping or a list where a cell has
+    one.
+
+    Raises:
+        CliError: if the packages of the extra `parquet` are not installed.
+        BrokenParquet: if it is broken.
+    """
+    need("everspot cost reconcile of Parquet", "parquet")
+    import pyarrow  # only where the extra is installed
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, {name: _cell(value) for name, value in row.items()}
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise BrokenParquet(str(error).strip().partition("\n")[0]) from None
+
+
+def _cell(value: Any) -> Any:
+    """Return numbers and times as text without losing a digit, and pairs of keys and values as a mapping."""
+    if value is None:
+        return ""
+    if isinstance(value, date):  # every datetime is one
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, list):
+        return dict(value) if value and isinstance(value[0], tuple) else value
+    return value if isinstance(value, dict) else str(value)

@@ -11,7 +11,6 @@ intent's token: a repeated request is answered by the operation of the first one
 names are taken.
 """
 
-import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -41,7 +40,6 @@ LOOK_FIRST, LOOK_EVERY = timedelta(milliseconds=100), timedelta(seconds=1)
 """The pause between two reads of an operation, real time: the first one, which then doubles, and the longest."""
 SHORT = "RESOURCE_POOL_EXHAUSTED"
 """The code for a shortage if an operation created fewer instances than asked for and gives no reason."""
-_log = logging.getLogger(__name__)
 
 
 class BulkLaunches:

@@ -37,10 +37,6 @@ NOTICES = (timedelta(0), timedelta(seconds=120))
 """The allowed values of `scheduling.preemptionNoticeDuration`: none, or 120 s (Compute Engine release notes of
 2026-09-30)."""
 
-GUEST_SHUTDOWN = timedelta(seconds=30)
-"""Time between the ACPI signal that ends a Spot VM and its end, best effort (Compute API, Scheduling,
-skipGuestOsShutdown: "120 seconds … for Standard VMs and 30 seconds for Spot VMs"; Spot VMs, "Preemption process")."""
-
 STOP_SPOT, STOP_STANDARD = timedelta(seconds=20), timedelta(seconds=80)
 """Real time that an agent takes at most to stop its job once its machine is being switched off: within the 30 s of a
 Spot VM and the 120 s of a standard one."""

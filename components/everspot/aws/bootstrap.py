@@ -1,6 +1,7 @@
 """The needs of an account before its first reviewed change: the state of stacks, and the identities of reviews."""
 
 import json
+import re
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
@@ -8,19 +9,26 @@ from everspot_clouds.aws.rules import STATE_ALIAS
 from everspot_clouds.kubernetes.rules import EKS_NAME
 from everspot_core.validation.bounds import check_values
 from everspot_core.validation.problems import Problems, shown
-from pulumi_aws import iam, kms
+from pulumi_aws import iam, kms, s3
 
 from everspot import common
-from everspot.aws import arns, bootstrap_policies, preview_queries, tagging
+from everspot.aws import arns, bootstrap_policies, policies, preview_queries, tagging
 from everspot.aws.bootstrap_policies import BootstrapPlace
 from everspot.aws.policies import Document
 from everspot.aws.spending import AwsSpendingArgs, add_spending, check_spending
-from everspot.aws.state_bucket import BUCKET_NAME, add_state_bucket
 from everspot.parts import outputs
 from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, check_repository
 
 POLICY_AT_MOST = 6_144
 """Characters of a managed policy (IAM User Guide, "IAM and AWS STS quotas")."""
+
+
+BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+
+OLD_STATES_DAYS = 90
+"""Days for which overwritten or deleted states can be restored."""
+
+ABORT_UPLOAD_DAYS = 2
 
 
 class AwsBootstrapArgs(TypedDict):
@@ -245,3 +253,61 @@ def bootstrap_problems(problems: Problems, args: AwsBootstrapArgs) -> None:
     if "spending" in args:
         check_spending(problems.at("spending"), args["spending"])
     check_values(problems, args)
+
+
+def add_state_bucket(
+    parent: pulumi.Resource, name: str, bucket: pulumi.Input[str], key_arn: pulumi.Input[str], tags: dict[str, str]
+) -> s3.Bucket:
+    """Declare the bucket: versioned, private, encrypted with a customer key, over TLS alone, and never deleted."""
+    # The settings that protect the bucket stay as long as the bucket does.
+    child = pulumi.ResourceOptions(parent=parent, retain_on_delete=True)
+    protected = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(protect=True))
+    state = s3.Bucket(name, bucket=bucket, tags=tags, opts=protected)
+    closed = s3.BucketPublicAccessBlock(
+        f"{name}-private",
+        bucket=state.id,
+        block_public_acls=True,
+        block_public_policy=True,
+        ignore_public_acls=True,
+        restrict_public_buckets=True,
+        opts=child,
+    )
+    s3.BucketServerSideEncryptionConfiguration(
+        f"{name}-encryption",
+        bucket=state.id,
+        rules=[
+            {
+                "apply_server_side_encryption_by_default": {"sse_algorithm": "aws:kms", "kms_master_key_id": key_arn},
+                "bucket_key_enabled": True,
+            }
+        ],
+        opts=child,
+    )
+    s3.BucketPolicy(
+        f"{name}-tls",
+        bucket=state.id,
+        policy=state.arn.apply(lambda arn: json.dumps(policies.tls_only_bucket(arn))),
+        # S3 refuses two changes of a bucket's access at the same moment.
+        opts=pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=[closed])),
+    )
+    versioned = s3.BucketVersioning(
+        f"{name}-versions", bucket=state.id, versioning_configuration={"status": "Enabled"}, opts=child
+    )
+    rules: list[s3.BucketLifecycleConfigurationRuleArgsDict] = [
+        {
+            "id": "old-states",
+            "status": "Enabled",
+            "filter": {"prefix": ""},
+            "noncurrent_version_expiration": {"noncurrent_days": OLD_STATES_DAYS},
+            "expiration": {"expired_object_delete_marker": True},
+        },
+        {
+            "id": "unfinished-uploads",
+            "status": "Enabled",
+            "filter": {"prefix": ""},
+            "abort_incomplete_multipart_upload": {"days_after_initiation": ABORT_UPLOAD_DAYS},
+        },
+    ]
+    after = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=[versioned]))
+    s3.BucketLifecycleConfiguration(f"{name}-lifecycle", bucket=state.id, rules=rules, opts=after)
+    return state

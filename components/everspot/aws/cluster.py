@@ -27,7 +27,7 @@ from everspot.aws.offers import print_hourly_cost
 from everspot.aws.parts import CLOUD, build_proxy, network_args, store_args
 from everspot.aws.quotas import warn_of_quotas
 from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedulerServiceArgs
-from everspot.aws.scraping import AwsPrometheusArgs, build_metrics, scraped_group
+from everspot.aws.scraping import AwsPrometheusArgs, scraped_group
 from everspot.aws.store import AwsStore
 from everspot.capacity import build_elastic, build_offer, build_standing
 from everspot.custom_types import declared_types
@@ -36,6 +36,7 @@ from everspot.guard import guard, place_guard
 from everspot.manifest import build_declared, build_manifest
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
+from everspot.scraping import build_metrics
 
 
 class AwsTrainingCluster(pulumi.ComponentResource):

@@ -4,18 +4,13 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.egress import group_problems
-from everspot_core.cluster.manifest import METRICS_PORT, Metrics
-from everspot_core.validation.cidr import parse_block
+from everspot_core.cluster.manifest import METRICS_PORT
 from everspot_core.validation.problems import Problems
 from pulumi_aws import ec2, vpc
 
 from everspot.aws import tagging
 from everspot.common import former_name, name_by_target
-
-WIDEST = 8
-"""The prefix length of the widest block that may read. The metrics are neither encrypted nor behind a login."""
-PORTS = (1024, 65535)
-"""The ports that may be chosen. The scheduler does not run as root, so it cannot use lower ones."""
+from everspot.scraping import check_scraping
 
 
 class AwsPrometheusArgs(TypedDict):
@@ -37,17 +32,8 @@ def check_prometheus(problems: Problems, args: AwsPrometheusArgs) -> None:
         "cidrs",
         "is empty; name the address blocks from which the metrics may be read, or groups in securityGroupIds",
     )
-    for index, text in enumerate(args.get("cidrs", [])):
-        block = parse_block(text, f"cidrs[{index}]", problems)
-        if block is not None:
-            problems.need(block.prefixlen >= WIDEST, f"cidrs[{index}]", f"{text} is wider than a /{WIDEST}")
+    check_scraping(problems, args, args.get("cidrs", []))
     group_problems(problems, args)
-    problems.number(args.get("port", METRICS_PORT), "port", *PORTS, whole=True)
-
-
-def build_metrics(args: AwsPrometheusArgs | None) -> Metrics | None:
-    """Return the metrics section of the scheduler's own manifest."""
-    return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))
 
 
 def scraped_group(

@@ -32,12 +32,12 @@ from everspot.gcp.notifications import build_notifications
 from everspot.gcp.offers import print_hourly_cost, warn_of_zones
 from everspot.gcp.parts import CLOUD, build_upkeep, network_args, store_args
 from everspot.gcp.scheduler import DEFAULT_TYPE, GcpSchedulerService, GcpSchedulerServiceArgs
-from everspot.gcp.scraping import build_metrics
 from everspot.gcp.store import GcpStore
 from everspot.guard import guard, place_guard
 from everspot.manifest import build_declared, build_manifest
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
+from everspot.scraping import build_metrics
 
 
 class GcpTrainingCluster(pulumi.ComponentResource):

@@ -11,7 +11,6 @@ from everspot_clouds.aws.network import zone_problems
 from everspot_clouds.aws.tags import ZONE
 from everspot_clouds.kubernetes import rules
 from everspot_core.capacity.catalogue import zone_region
-from everspot_core.cluster.manifest import METRICS_PORT
 from everspot_core.validation.bounds import check_values, sound_numbers
 from everspot_core.validation.problems import Problems, shown
 
@@ -19,7 +18,6 @@ from everspot import common
 from everspot.anomalies import check_anomalies
 from everspot.aws import arns, tagging
 from everspot.aws.notifications import check_notifications
-from everspot.aws.scraping import PORTS
 from everspot.aws.store import AwsStoreArgs, check_store
 from everspot.capacity import check_elastic, check_gpus, check_prices, check_types, parse_choice
 from everspot.kubernetes.args import (
@@ -30,6 +28,7 @@ from everspot.kubernetes.args import (
 )
 from everspot.limits import check_limits, check_shares
 from everspot.parts import inputs
+from everspot.scraping import check_scraping
 
 _VOLUME_BOUNDS = (20, 16384)
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as Kubernetes demands of namespaces
@@ -135,7 +134,7 @@ def _check_prometheus(problems: Problems, args: AwsKubernetesPrometheusArgs) -> 
     for index, name in enumerate(namespaces):
         fits = bool(_NAMESPACE.fullmatch(name))
         problems.need(fits, f"namespaces[{index}]", f"{shown(name)} is no name of a namespace")
-    problems.number(args.get("port", METRICS_PORT), "port", *PORTS, whole=True)
+    check_scraping(problems, args)
 
 
 def _check_nodes(problems: Problems, nodes: AwsKubernetesNodesArgs) -> None:

@@ -15,7 +15,6 @@ from everspot_clouds.aws.estimate_machines import NODE_GIB
 from everspot_clouds.kubernetes import rules
 from everspot_core.capacity.catalogue import InstanceType, zone_region
 from everspot_core.capacity.fleet import CapacitySpec
-from everspot_core.cluster.manifest import METRICS_PORT, Metrics
 from everspot_core.jobs.records import Role
 from everspot_core.validation.problems import Problems
 from pulumi_aws import eks, s3
@@ -30,7 +29,7 @@ from everspot.capacity import build_elastic, build_offer, list_markets, spelt
 from everspot.custom_types import declared_types, resolve_types
 from everspot.guard import PlaceChange, Settings, guard, list_changed, place_guard
 from everspot.kubernetes import documents
-from everspot.kubernetes.args import AwsKubernetesPoolArgs, AwsKubernetesPrometheusArgs
+from everspot.kubernetes.args import AwsKubernetesPoolArgs
 from everspot.kubernetes.checking import check_pool, choose_namespace, parse_capacity, store_args
 from everspot.kubernetes.offers import check_offers, print_hourly_cost
 from everspot.kubernetes.seccomp import profile_version
@@ -38,6 +37,7 @@ from everspot.limits import IDLE_LIMIT
 from everspot.manifest import build_declared, build_manifest, with_idle_limit
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
+from everspot.scraping import build_metrics
 
 CLOUD = "kubernetes"
 """The name of this cloud in the manifest."""
@@ -296,11 +296,6 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         """Say in a preview what fits into a notice."""
         if pulumi.runtime.is_dry_run():
             pulumi.log.info(f"A pod has {_seconds(rules.GRACE)} from a notice to its end, {what_fits()}.", self)
-
-
-def build_metrics(args: AwsKubernetesPrometheusArgs | None) -> Metrics | None:
-    """Return the metrics section of the scheduler's own manifest."""
-    return None if args is None else Metrics(port=int(args.get("port", METRICS_PORT)))
 
 
 def what_fits() -> str:

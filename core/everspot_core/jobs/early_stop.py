@@ -7,7 +7,7 @@ and in every program that reports the same values.
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
@@ -268,12 +268,3 @@ class StopTracker:
         self._states.append(StopState())
         if saved is not None and saved["rule"] == self.rule.model_dump_json():
             self._states[0] = StopState(**{name: value for name, value in saved.items() if name != "rule"})
-
-
-def judge(rule: StopRule, evaluations: Iterable[tuple[int, float]]) -> EarlyStop | None:
-    """Return the end of a job whose metric had these values by step, in the order in which they were reported; None if
-    the job continues."""
-    tracker = StopTracker(rule)
-    for step, value in evaluations:
-        tracker.add(step, value)
-    return tracker.early_stop

@@ -67,11 +67,6 @@ def current() -> Account:
     return _current
 
 
-def is_current(account: Account) -> bool:
-    """Return whether moto's classes act in this account."""
-    return _current is account
-
-
 def check_free() -> None:
     """Make sure that no account is entered.
 

@@ -6,24 +6,24 @@ should move is sent away before the next plan; a running one is ordered to stop 
 
 import logging
 from collections.abc import Callable, Collection, Container, Mapping, Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from everspot_core.federation import migration
 from everspot_core.federation.decision import Move, describe_move
 from everspot_core.jobs.records import JobState, Order, Reason
+from everspot_core.jobs.visit_records import visit_prefix
 from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
 from everspot_core.schedule.actions import WITHHELD, Assign, CompleteAssignment
-from everspot_store import PeerSight, Store, StoreDenied
+from everspot_store import PeerSight, Store, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.actor import Actor
 from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.event_writer import History
-from everspot_scheduler.federation.background_calls import BackgroundCalls
 from everspot_scheduler.federation.data_presence import DataPresence
-from everspot_scheduler.federation.inbound import InboundVisits
+from everspot_scheduler.federation.inbound import OFFER_LIFE, InboundVisits
 from everspot_scheduler.federation.market_status import MarketStatusWriter
-from everspot_scheduler.federation.offer_expiry import sweep_offers
 from everspot_scheduler.federation.outbound import OutboundMoves
 from everspot_scheduler.federation.peers import News, Opener, Peers
 from everspot_scheduler.ledger import Ledger
@@ -44,6 +44,33 @@ _log = logging.getLogger(__name__)
 Chooser = Callable[[JobView, ClusterView, Mapping[str, News], str, datetime], Move | None]
 """Says whether a job should move now: by its view, the view of its home, the news of the peers, home's name and the
 time. For a job that is away a move to any other cluster means that it is called back."""
+
+
+OFFER_RETENTION = timedelta(days=1)
+"""Time for which an ended offer is kept, so that a delayed writer cannot create the offer again. A writer that is later
+than that is refused, because the host takes no offer that is older than `OFFER_LIFE`."""
+assert OFFER_RETENTION > 2 * OFFER_LIFE  # noqa: S101 - else there could be a moment at which neither rule holds
+
+
+class BackgroundCalls:
+    """Runs calls that wait for other clusters' networks beside the scheduler's loop, one call of a name at a time.
+
+    `threads`: the most concurrent calls; 0: the caller makes each call itself.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="everspot-peer-call") if threads else None
+        self._under_way: dict[str, Future[None]] = {}
+
+    def begin(self, name: str, call: Callable[[], None]) -> None:
+        """Begin a call, unless one of this name is under way. Its errors are logged, and the caller may begin it
+        again."""
+        if self._pool is None:
+            return _run_and_log(name, call)
+        self._under_way = {n: future for n, future in self._under_way.items() if not future.done()}
+        if name not in self._under_way:
+            self._under_way[name] = self._pool.submit(_run_and_log, name, call)
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,3 +245,34 @@ def _is_movable(job: JobView) -> bool:
     spec = job.submission.spec
     names_targets = bool(spec.clouds or spec.clusters) and job.submission.visit is None
     return names_targets and job.state in (JobState.PENDING, JobState.RUNNING, JobState.AWAY)
+
+
+def _run_and_log(name: str, call: Callable[[], None]) -> None:
+    try:
+        call()
+    except StoreDenied as error:
+        _log.critical("%s: a store refuses it: check the credentials and the role: %s", name, error)
+    except (StoreUnavailable, StoreMissing) as error:
+        _log.warning("%s is tried again: %s", name, error)
+    except Exception:
+        _log.exception("%s failed, and is tried again", name)
+
+
+def sweep_offers(store: Store, peers: Peers) -> None:
+    """Delete this home's offers that ended long ago, unless a job that is away still needs them.
+
+    Raises:
+        StoreError: if a store failed.
+    """
+    now, own = store.clock.now(), visit_prefix(peers.home)
+    for peer in peers.all:
+        host = peers.store(peer)
+        for visit, document in host.visits.scan(include=lambda id: id.startswith(own)).items():
+            offer = document.value
+            if offer.home != peers.home or not offer.state.over or now - offer.changed_at < OFFER_RETENTION:
+                continue
+            record = store.records.get(offer.submission.visit.job_id) if offer.submission.visit is not None else None
+            away = record.value.away if record is not None else None
+            if away is None or away.visit != visit:
+                host.visits.delete(visit)
+                _log.info("the offer of %s to %s is deleted", visit, peer.name)

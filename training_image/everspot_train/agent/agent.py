@@ -8,7 +8,6 @@ samples the job's utilization; no thread waits for it, because a broken GPU may 
 machine have their own threads: see `shared_jobs`.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -42,8 +41,6 @@ for a waiting job."""
 AGENT_FAILURES = 3
 """After this many consecutive attempts that ended by a failure of the agent, its machine takes no further jobs."""
 JOIN_PATIENCE = timedelta(seconds=10)
-
-_log = logging.getLogger(__name__)
 
 
 class HelperDied(Exception):

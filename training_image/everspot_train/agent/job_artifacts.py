@@ -66,7 +66,6 @@ class JobArtifacts:
         self._emit = emit
         self._outage_limit = outage_limit
         self._launched_at: timedelta | None = None
-        self._outputs_kept = False
         self._ended_at: timedelta | None = None
         self._restore_time = timedelta()
 

@@ -6,7 +6,6 @@ ends or hangs the program. The run directory is named after the job, and its pat
 """
 
 import fcntl
-import logging
 import os
 import shutil
 import tempfile
@@ -25,8 +24,6 @@ MOST_BYTES = 40
 PREFIX = "everspot-"
 _LOCK = "lock"
 _SUFFIX_BYTES = 8  # of the names that tempfile makes
-
-_log = logging.getLogger(__name__)
 
 
 class TemporaryFolders:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from everspot_core.clock import Clock
@@ -27,10 +28,11 @@ from everspot_train.prepare.oci_layout import fetched_layout
 from everspot_train.prepare.packages import lay_packages
 from everspot_train.prepare.scrub import run_scrubbed
 from everspot_train.prepare.secrets import SECRETS_VARIABLE, read_secrets
-from everspot_train.prepare.setup import run_setup
 from everspot_train.rundir import Ready, RunContext, RunDir
 from everspot_train.shard_cache.traffic import DATA_FOLDER
 from everspot_train.worker import ERROR_FILE_VARIABLE, record
+
+BASH = ("/bin/bash", "-euo", "pipefail", "-c")
 
 
 def main(command: list[str]) -> int:
@@ -113,6 +115,20 @@ def _mask_error(name: str | None, secrets: list[str]) -> None:
     except (OSError, RecursionError):
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def run_setup(commands: Sequence[str], environment: Mapping[str, str], secrets: Sequence[str]) -> None:
+    """Run each command in the current folder. Its output goes to the job's log, without the secrets.
+
+    Raises:
+        NotReady: if a command fails.
+    """
+    for command in commands:
+        sys.stdout.write(f"everspot: setup: {command}\n")
+        sys.stdout.flush()
+        code = run_scrubbed([*BASH, command], dict(environment), secrets)
+        if code:
+            raise NotReady(f"setup: `{command}` exited with {code}")
 
 
 if __name__ == "__main__":

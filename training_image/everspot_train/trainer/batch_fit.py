@@ -3,7 +3,6 @@
 Only sizes that divide the global batch are tried, so that accumulation makes up the same global batch on every device.
 """
 
-import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,6 @@ from everspot_core.jobs.lower_precision import HEADROOM
 from everspot_train.trainer.errors import TrainerError
 from everspot_train.trainer.randomness import GlobalRandomness
 from everspot_train.trainer.ranks import Ranks
-
-log = logging.getLogger("everspot.trainer")
 
 GIB = 2**30
 _PROCESS = Path("/proc/self")

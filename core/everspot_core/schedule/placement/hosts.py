@@ -13,7 +13,6 @@ from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.view import InstanceView
 
 Room = tuple[float, float, float, float]
-NONE: Room = (0.0, 0.0, 0.0, 0.0)
 _CRUMB = 1e-6
 """Rounding errors of memory do not count as memory."""
 

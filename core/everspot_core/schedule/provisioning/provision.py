@@ -6,8 +6,9 @@ choose. Capacity that a pool gives to one job does not count for the next one.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.records import Market, Reason
 from everspot_core.jobs.sharing import largest_share
 from everspot_core.schedule.actions import (
@@ -26,19 +27,49 @@ from everspot_core.schedule.actions import (
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.awaited_instances import is_going
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER, end_of_waiting, job_outlook
-from everspot_core.schedule.market.offers import Offers
-from everspot_core.schedule.market.policy import MarketChoice
+from everspot_core.schedule.market.offers import Offers, build_need
+from everspot_core.schedule.market.policy import MarketChoice, is_safe
 from everspot_core.schedule.market.steering import NO_TIME, Steering, instance_market, runs_well
+from everspot_core.schedule.placement.capacity import is_free
 from everspot_core.schedule.placement.gangs import instance_record
-from everspot_core.schedule.placement.queue import queue_order
+from everspot_core.schedule.placement.queue import hopeless, precedence, queue_order, slack
 from everspot_core.schedule.plan_state import PlanState
-from everspot_core.schedule.provisioning.idle_pool import Spares
 from everspot_core.schedule.provisioning.inflight import FreeSlot, InFlight
 from everspot_core.schedule.provisioning.pending_launches import Launches
 from everspot_core.schedule.provisioning.pool_chooser import PoolChooser
 from everspot_core.schedule.provisioning.shared_capacity import SharedRoom
-from everspot_core.schedule.provisioning.urgency import sort_by_urgency
-from everspot_core.schedule.view import InstanceView, JobView, PoolKey, instance_pool
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, instance_pool
+
+_Press = tuple[int, timedelta]
+_NONE = timedelta(0)
+
+
+class _Spares:
+    """The free instances that this plan gives to no job, for jobs that are about to lose theirs. Each serves one job; a
+    launched one only a job that it suits."""
+
+    def __init__(self, state: PlanState) -> None:
+        self._view, self._reuse, self._records = state.view, state.reuse, state.records
+        self._alive = {name for name, job in state.jobs.items() if not job.state.final}
+        self._free: list[InstanceView] | None = None
+
+    def claim(self, job: JobView, busy: set[str]) -> bool:
+        """Return whether enough are spare for the job; it then claims them. `busy`: instances that are given away."""
+        if self._free is None:
+            self._free = [
+                i for i in self._view.instances if is_free(i, self._records) and i.launched_for not in self._alive
+            ]
+        able = [i for i in self._free if i.instance_id not in busy and self._suits(job, i)]
+        if len(able) < job.nodes:
+            return False
+        claimed = sorted(able, key=lambda i: (i.launched_for is not None, i.instance_id))[: job.nodes]
+        self._free = [i for i in self._free if i not in claimed]
+        return True
+
+    def _suits(self, job: JobView, instance: InstanceView) -> bool:
+        if instance.launched_for is not None:
+            return bool(self._view.idle_limit) and self._reuse.suits(job, instance)
+        return fits(job.submission.spec.resources, Shape.from_machine(instance_record(instance)))
 
 
 def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]:
@@ -74,7 +105,7 @@ def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]
         # Running jobs come first, because they may have to leave spot now; then waiting jobs in their order.
         turns = [*sorted(running, key=queue_order), *(jobs[name] for name in waiting)]
         provisioning.open_rooms(jobs[name] for name in waiting)
-        for job in turns if view.cap is None else sort_by_urgency(turns, view, state.now):
+        for job in turns if view.cap is None else _sort_by_urgency(turns, view, state.now):
             actions += provisioning.provision_job(job, waiting.get(job.job_id))
     return actions + provisioning.release()
 
@@ -88,7 +119,7 @@ class _Provisioning:
         self._launching = PoolChooser(view, now, self.launches, self.admission)
         self._steering, self._reuse = Steering(view, now), state.reuse
         self._shared_capacity = SharedRoom(view)
-        self._spares = Spares(state)
+        self._spares = _Spares(state)
         self._in_flight = InFlight(view, now, self._reuse)
         self._instances = state.instances
 
@@ -305,3 +336,26 @@ def _has_alone(instance: InstanceView, job: JobView) -> bool:
     return instance.residents == (job.job_id,) or (
         not instance.residents and assignment is not None and job.owned_by(assignment)
     )
+
+
+def _sort_by_urgency(jobs: Iterable[JobView], view: ClusterView, now: datetime) -> list[JobView]:
+    """Return the jobs by urgency, in the given order within each group.
+
+    First come jobs past their last safe moment; then those with precedence; then those with a deadline, the nearest to
+    its last safe moment first; then the others; last, jobs that run and might do better elsewhere. A job that cannot
+    meet its deadline any more counts as one without.
+    """
+    return sorted(jobs, key=lambda job: _press(job, view, now))
+
+
+def _press(job: JobView, view: ClusterView, now: datetime) -> _Press:
+    work, deadline, spare = job_outlook(job), job.submission.deadline_at, slack(job, now)
+    if work is None or deadline is None or hopeless(job, now):
+        spare = None
+    elif not is_safe(build_need(work, deadline, view.tick, now)):
+        return 0, spare or _NONE
+    if job.state.owned:
+        return 4, _NONE
+    if precedence(job, now) is not None:
+        return 1, _NONE
+    return (2, spare) if spare is not None else (3, _NONE)

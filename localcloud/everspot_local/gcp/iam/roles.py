@@ -23,7 +23,6 @@ BYTES_AT_MOST = 64 * 1024
 TITLE, DESCRIPTION = 100, 300
 UNDELETE = timedelta(days=7)
 TAKEN = timedelta(days=37)
-STAGES = ("ALPHA", "BETA", "GA", "DEPRECATED", "DISABLED", "EAP")
 _ID = re.compile(r"[a-zA-Z0-9_.]{3,64}")
 
 

@@ -20,12 +20,9 @@ from everspot_core.jobs.records import Event, JobRecord
 from everspot_store import BadDocument, Store
 
 from everspot_scheduler.backoff import Backoff
-from everspot_scheduler.ledger import Ledger
+from everspot_scheduler.ledger import SETTLED, Ledger
 from everspot_scheduler.observer import Observation
 
-SETTLED = timedelta(hours=2)
-"""Market time after which a cost is final. Before, late prices may come, and an instance that the cloud takes in its
-first hour becomes free."""
 READ_EVERY = timedelta(seconds=10)
 """Real time between two reads of `budgets.json`."""
 _OPEN = datetime.max.replace(tzinfo=UTC)
@@ -34,9 +31,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _InstanceCost:
-    """The cost of an instance up to `until`."""
+    """The settled cost of an instance, from `since` to `until`."""
 
     spent: dict[tuple[date, str], Amount]
+    since: datetime
     until: datetime
 
 
@@ -72,12 +70,14 @@ class BudgetSpending:
         """
         now = self._store.clock.now()
         since = min(Period.MONTH.begin(now), Period.DAY.begin(now) - timedelta(days=1))
+        if any(self._is_past_end(name, ledger) for name in self._costs):
+            self._forget()
         self._hear(observation, ledger, since, now)
         total = dict(self._over)
         pods = pods_by_node(ledger.launches.values())
         for name in ledger.launches.keys() - self._done:
             if is_billed(ledger.launches[name], ledger.launches):
-                add(total, self._instance_spending(name, pods.get(name, ()), ledger, since, now))
+                add(total, self._instance_spending(name, pods.get(name, ()), ledger, since))
         self._over = {key: amount for key, amount in self._over.items() if key[0] >= since.date()}
         return {key: amount for key, amount in total.items() if key[0] >= since.date()}
 
@@ -119,7 +119,7 @@ class BudgetSpending:
                 self._claims[instance][job] = tenures
 
     def _instance_spending(
-        self, name: str, pods: Sequence[str], ledger: Ledger, since: datetime, now: datetime
+        self, name: str, pods: Sequence[str], ledger: Ledger, since: datetime
     ) -> dict[tuple[date, str], Amount]:
         """Return the cost of an instance since a midnight. `pods`: of a node, the agents on it."""
         launch, ended = ledger.launches[name], ledger.ends.get(name)
@@ -127,12 +127,13 @@ class BudgetSpending:
         if ended is not None and ended.ended_at < since:
             self._close(agents)
             return {}
-        cost = self._costs.setdefault(name, _InstanceCost({}, max(since, launch.launched_at)))
+        begin = max(since, launch.launched_at)
+        cost = self._costs.setdefault(name, _InstanceCost({}, begin, begin))
         claims = {agent: [t for own in self._claims.get(agent, {}).values() for t in own] for agent in agents}
         tenures = in_order(tenures_by_machine(claims, ledger.launches, ledger.ends)[name])
         kind = ledger.catalogue.types.get(launch.instance_type)
         gpus = kind.gpus if kind is not None else 0
-        book, rules, settled = ledger.prices(), ledger.billing, now - SETTLED
+        book, rules, settled = ledger.prices(), ledger.billing, ledger.final_until(name)
         if settled - cost.until >= SETTLED or (ended is not None and ended.ended_at < settled):
             until = max(cost.until, settled)
             before = spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=cost.until, now=until)
@@ -144,9 +145,20 @@ class BudgetSpending:
             self._close(agents)
             add(self._over, cost.spent)
             return cost.spent
-        total = dict(cost.spent)
-        add(total, spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=cost.until, now=now))
+        total, until = dict(cost.spent), ledger.costs_until(name)
+        add(total, spending(launch, ended, tenures, gpus=gpus, book=book, rules=rules, since=cost.until, now=until))
         return total
+
+    def _is_past_end(self, name: str, ledger: Ledger) -> bool:
+        """Return whether a settled cost has time after the end of its instance, which became known later."""
+        cost, ended = self._costs[name], ledger.ends.get(name)
+        return ended is not None and cost.since < cost.until and ended.ended_at < cost.until
+
+    def _forget(self) -> None:
+        """Begin anew, as a scheduler that starts: settled costs were wrong."""
+        self._loaded = False
+        for memory in (self._read_events, self._claims, self._costs, self._over, self._done):
+            memory.clear()
 
     def _close(self, names: Iterable[str]) -> None:
         for name in names:

@@ -29,6 +29,9 @@ from everspot_scheduler.parallel import run_parallel
 
 GRACE = timedelta(seconds=90)
 """Real time to wait for the cloud's report of an instance's end. Then the scheduler's own observation is recorded."""
+SETTLED = timedelta(hours=2)
+"""Market time after which a cost is final. Before, late prices may come, and an instance that the cloud takes in its
+first hour becomes free."""
 TABLE_EVERY = timedelta(hours=1)
 """Real time between two reads of the price table."""
 OVERLAP = timedelta(minutes=30)
@@ -50,6 +53,7 @@ class Ledger:
         self._priced: dict[tuple[str, str], datetime] = {}
         self._first_missed: dict[str, tuple[timedelta, datetime]] = {}
         self._last_beats: dict[str, str] = {}  # ETags of heartbeats of instances that the cloud no longer describes
+        self._last_signs: dict[str, datetime] = {}  # of life, of instances without an end
         self.histories = Histories(store)
         self._loaded = False
 
@@ -100,8 +104,9 @@ class Ledger:
         names = self._declared | {launch.instance_type for launch in self.launches.values()}
         return tuple(self.catalogue.types[n] for n in sorted(names) if n in self.catalogue.types)
 
-    def note_instances(self, facts: Facts) -> None:
-        """Write the launches and ends that are in the last description and in the events so far."""
+    def note_instances(self, facts: Facts, reports: Iterable[tuple[str, datetime]] = ()) -> None:
+        """Write the launches and ends that are in the last description and in the events so far. `reports`: instances
+        that reported, and when."""
         new = [i for n, i in facts.described.items() if n not in self.launches]
         run_parallel(self._note_launch, new)
         first = {(i.instance_type, i.zone): i for i in sorted(new, key=lambda i: i.launched_at, reverse=True)}
@@ -112,6 +117,46 @@ class Ledger:
                 self._note_end(instance, facts)
         for name in sorted(set(self.launches) - set(self.ends) - set(facts.described)):
             self._note_vanished(name, facts)
+        self._note_signs_of_life(facts, reports)
+
+    def _note_signs_of_life(self, facts: Facts, reports: Iterable[tuple[str, datetime]]) -> None:
+        """Remember when each instance without an end last lived: by the cloud's description, and by its own reports."""
+        clock, signs = self._store.clock, list(reports)
+        now = clock.now()
+        if facts.described_at is not None:
+            described_at = now - clock.to_market(clock.monotonic() - facts.described_at)
+            signs += [(n, described_at) for n, i in facts.described.items() if i.phase is not Phase.ENDED]
+        for name, at in signs:
+            launch = self.launches.get(name)
+            for machine in (name, launch.node) if launch is not None and launch.node else (name,):
+                earlier = self._last_signs.get(machine)
+                self._last_signs[machine] = min(at, now) if earlier is None else max(earlier, min(at, now))
+        for name in self.ends.keys() & self._last_signs.keys():
+            del self._last_signs[name]
+
+    def costs_until(self, name: str) -> datetime:
+        """Return the moment up to which an instance is known to cost money: its end, or now if it lived within GRACE.
+        Otherwise this is its last sign of life, because it may have ended while nobody looked."""
+        clock, ended = self._store.clock, self.ends.get(name)
+        now = clock.now()
+        if ended is not None:
+            return min(ended.ended_at, now)
+        last = self._last_sign(name, now)
+        return now if clock.to_real(now - last) <= GRACE else last
+
+    def final_until(self, name: str) -> datetime:
+        """Return the moment up to which the cost of an instance is final: no price and no end before it is to come."""
+        now, launch, ended = self._store.clock.now(), self.launches[name], self.ends.get(name)
+        known_until = now if ended is not None else self._last_sign(name, now)
+        if launch.market is Market.SPOT:
+            priced_at = self._priced.get((launch.instance_type, launch.zone), launch.launched_at)
+            if ended is None or ended.ended_at >= priced_at - OVERLAP:
+                known_until = min(known_until, priced_at)
+        return known_until - SETTLED
+
+    def _last_sign(self, name: str, now: datetime) -> datetime:
+        launch = self.launches.get(name)
+        return self._last_signs.get(name, launch.launched_at if launch is not None else now)
 
     def _note_launch(self, instance: CloudInstance) -> None:
         name = instance.instance_id
@@ -313,8 +358,9 @@ class Ledger:
         prices, now = self.prices(), self._store.clock.now()
         begun = {s.job_id: (s, r) for s, r in jobs if r is not None and r.epoch > 0}
         histories = self.histories.read(r for _, r in begun.values())
+        alive_at = {n: self.costs_until(n) for n in (self.launches.keys() | self._last_signs) - self.ends.keys()}
         spent_by_job = {}
-        for job, (submission, _) in begun.items():
+        for job, (submission, record) in begun.items():
             used = spent_by(
                 histories[job],
                 submitted_at=submission.submitted_at,
@@ -324,6 +370,8 @@ class Ledger:
                 prices=prices,
                 catalogue=self.catalogue,
                 rules=self.billing,
+                alive_at=alive_at,
+                released_at=None if record.state.owned else record.changed_at,
             )
             spent_by_job[job] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
         return spent_by_job

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import Assignment, InstanceRecord, JobRecord, JobState, Order, Request
@@ -54,6 +54,12 @@ class Observation:
         does."""
         owned = (r.value for job, r in self.records.items() if job not in self.stale_records and r.value.state.owned)
         return {record.owner for record in owned if record.owner}
+
+    def reports(self) -> list[tuple[str, datetime]]:
+        """Return when each instance reported last, by its heartbeat and by the lease that it renews."""
+        renewals = [(r.value.owner, r.value.changed_at) for r in self.records.values() if r.value.state.owned]
+        beats = [(name, beat.value.updated_at) for name, beat in self.instances.items()]
+        return [*beats, *((owner, at) for owner, at in renewals if owner is not None)]
 
     def digest(self) -> int:
         """Return a hash that changes with everything that may call for a decision, but not with heartbeats and

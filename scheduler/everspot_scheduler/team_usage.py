@@ -51,7 +51,7 @@ class UsageMeter:
     def count(self, observation: Observation, ledger: Ledger, pools: tuple[PoolView, ...]) -> Mapping[str, float]:
         """Return the dollars by team, with all use until now. They are stored when it is due."""
         now, rates = self._store.clock.now(), Rates(pools, ledger.types())
-        span = max(now - self._at, timedelta(0))
+        begin, span = self._at, max(now - self._at, timedelta(0))
         keep = 0.5 ** (span / HALF_LIFE)
         dollars = {team: used * keep for team, used in self._dollars.items()}
         for name, document in observation.records.items():
@@ -59,7 +59,8 @@ class UsageMeter:
             instance = observation.instances.get(record.owner or "")
             if not record.state.owned or job is None or instance is None:
                 continue
-            held_for = min(span, max(now - (record.assigned_at or now), timedelta(0)))
+            until = ledger.costs_until(instance.value.instance_id)
+            held_for = max(until - max(begin, record.assigned_at or now), timedelta(0))
             team = job.value.spec.tags.get("Team", "")
             used = rates.rate(instance.value) * (held_for / timedelta(hours=1)) * _share(record, observation)
             dollars[team] = dollars.get(team, 0.0) + used

@@ -1,5 +1,6 @@
 """The scheduler enforces the caps of teams and of the environment, and its sums equal the bill's."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -184,6 +185,86 @@ def test_caps_that_cannot_be_read_leave_those_that_were(cluster: Cluster, caplog
     cluster.run(30)
     assert cluster.state("mine") == "PENDING"
     assert "budgets.json" in caplog.text
+
+
+OUTAGE = timedelta(hours=60)
+RATE_30S = RATE * 30 / 3600
+
+
+def lose_instance_in_outage(cluster: Cluster, *, described: bool) -> None:
+    """Stop the scheduler, let the cloud take the instance half a minute later, and start the next scheduler after
+    OUTAGE. `described`: whether the cloud still describes the ended instance then."""
+    cluster.schedulers = []
+    cluster.run(30)
+    cluster.end("i-1", interrupted=False)
+    if not described:
+        del cluster.cloud.described["i-1"]
+    cluster.clock.advance(OUTAGE)
+    cluster.agent("i-2", Market.ON_DEMAND)
+    cluster.schedulers = [cluster.scheduler("s2")]
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_an_outage_of_the_scheduler_spends_no_budget_of_a_job(cluster: Cluster, described: bool) -> None:
+    cluster.length = 10_000
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cluster.submit("mine", budget={"dollars": RATE}, expected_duration="30m")
+    cluster.run(30)
+    lose_instance_in_outage(cluster, described=described)
+    cluster.run(120)
+    record = cluster.store.records.get("mine").value
+    assert (record.state, record.owner) == (JobState.RUNNING, "i-2"), record.detail
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_an_outage_of_the_scheduler_spends_no_cap_and_no_share_of_a_team(cluster: Cluster, described: bool) -> None:
+    cluster.length = 10_000
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cap(cluster, dollars=RATE)
+    cluster.submit("mine", expected_duration="30m", **TEAM)
+    cluster.run(30)
+    lose_instance_in_outage(cluster, described=described)
+    cluster.run(1)
+    assert cluster.schedulers[0].observe._usage._dollars["vision"] < 4 * RATE_30S
+    cluster.run(120)
+    assert cluster.state("mine") == "RUNNING"
+    running = cap_uses(cluster, cluster.schedulers[0].services.budget_spending)
+    assert running["vision", Unit.DOLLARS] == pytest.approx(cap_uses(cluster)["vision", Unit.DOLLARS])
+    assert running["vision", Unit.DOLLARS] < 10 * RATE_30S
+
+
+def test_time_without_descriptions_does_not_count_once_the_end_is_known(cluster: Cluster) -> None:
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cluster.agent("i-2", Market.ON_DEMAND)
+    cap(cluster, ENVIRONMENT, dollars=100.0)
+    cluster.run(30)
+    cluster.cloud.error = RuntimeError("UnauthorizedOperation")
+    for _ in range(2):  # the reports of both are the only signs of life
+        cluster.clock.advance(timedelta(hours=6))
+        cluster.run(40)
+    running = cluster.schedulers[0].services.budget_spending
+    assert cap_uses(cluster, running)[ENVIRONMENT, Unit.DOLLARS] == pytest.approx(24 * RATE, rel=0.01)
+    ended = cluster.clock.now() - timedelta(hours=11)
+    cluster.end("i-1", interrupted=False)
+    cluster.cloud.described["i-1"] = replace(cluster.cloud.described["i-1"], ended_at=ended)
+    cluster.cloud.error = None
+    cluster.clock.advance(timedelta(minutes=5))
+    cluster.run(60)
+    assert cap_uses(cluster, running)[ENVIRONMENT, Unit.DOLLARS] == pytest.approx(13 * RATE, rel=0.02)
+
+
+def test_a_waiting_job_is_not_charged_until_its_agents_late_event(cluster: Cluster) -> None:
+    cluster.length = 10_000
+    cluster.clock.advance(timedelta(hours=5, minutes=59))
+    cluster.agent("i-1", Market.ON_DEMAND)
+    cluster.submit("night", window="22:00-06:00", budget={"dollars": RATE})
+    cluster.run(90)
+    record = cluster.store.records.get("night").value
+    assert (record.state, record.last_reason) == (JobState.PENDING, Reason.WINDOW), "its agent wrote no event"
+    for _ in range(10):
+        cluster.clock.advance(timedelta(hours=1))
+        cluster.run(1)
+    assert cluster.store.records.get("night").value.state is JobState.PENDING
 
 
 def test_two_that_change_budgets_at_once_both_have_their_way(cluster: Cluster) -> None:

@@ -10,8 +10,8 @@ from everspot_core.cluster.manifest import DeclaredCapacity
 from everspot_core.costs.bill import bill
 from everspot_core.costs.team_budgets import Allowance, Budgets, Caps, Unit
 from everspot_core.jobs.records import Market, Role
-from everspot_scheduler.budget_spending import READ_EVERY, SETTLED, BudgetSpending
-from everspot_scheduler.ledger import GRACE
+from everspot_scheduler.budget_spending import READ_EVERY, BudgetSpending
+from everspot_scheduler.ledger import GRACE, SETTLED
 from everspot_scheduler.loop import Scheduler
 from everspot_scheduler.watch.prometheus import PrometheusWatcher
 from prometheus_client import generate_latest
@@ -77,6 +77,7 @@ def test_budgets_count_the_node_and_equal_the_bill_before_and_after_its_end(pods
     ongoing = BudgetSpending(pods.store)
     for step in (timedelta(0), timedelta(hours=1), 3 * SETTLED):
         pods.clock.advance(step)
+        pods.run(1)
         bill_now = billed(pods)
         expected = {"": float(bill_now.cost), "vision": float(bill_now.jobs[0].cost)}
         assert spent(ongoing) == pytest.approx(expected)

@@ -33,10 +33,18 @@ def spent(
     prices: PriceBook,
     catalogue: Catalogue,
     rules: BillingRules,
+    alive_at: Mapping[str, datetime] | None = None,
+    released_at: datetime | None = None,
 ) -> BudgetUse:
     """Return the amount that the job of these events has used up to `now`, by the rules of the bill.
 
     An instance that has no launch record yet is priced by the type and zone in its assignment.
+
+    Args:
+        alive_at: The moment up to which each instance without an end is known to have lived. Later time does not count:
+            the instance may have ended long ago. An instance that is not named counts up to `now`.
+        released_at: When the job was released from its last instance, by its record; None while it holds one. The event
+            of the release may come later, or never.
     """
     dollars, gpu_seconds = Fraction(0), Fraction(0)
     for attempt in attempts(events):
@@ -44,7 +52,8 @@ def spent(
         if launch is None:
             continue
         ended = ends.get(launch.instance_id)
-        end = min(attempt.end or now, ended.ended_at if ended else now, now)
+        known_until = ended.ended_at if ended else (alive_at or {}).get(launch.instance_id, now)
+        end = min(attempt.end or released_at or now, known_until, now)
         billed = billed_record(launch, launches)
         start = max(attempt.start, launch.launched_at, billed.launched_at)
         if not _is_waived(billed, ends.get(billed.instance_id), rules):

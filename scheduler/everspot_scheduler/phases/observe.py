@@ -41,6 +41,7 @@ class ObservePhase(TickPhase):
                 TickPart("tables", self._read_tables),
                 TickPart("instances", self._describe_instances),
                 TickPart("launch intents", self._read_intents),
+                TickPart("launches and ends", self._note_instances),
                 TickPart("events missing after a crash", self._make_up_events),
                 TickPart("spending of jobs", self._add_up_spending),
                 TickPart("visits", self._look_at_visits),
@@ -84,6 +85,9 @@ class ObservePhase(TickPhase):
 
     def _read_intents(self, tick: Tick) -> None:
         self._services.elastic.look(tick.observation)
+
+    def _note_instances(self, tick: Tick) -> None:
+        self._services.ledger.note_instances(self._services.facts, tick.observation.reports())
 
     def _make_up_events(self, tick: Tick) -> None:
         self._services.history.make_up(tick.observation)

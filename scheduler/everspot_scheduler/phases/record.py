@@ -24,7 +24,6 @@ class RecordPhase(TickPhase):
         super().__init__(
             "record",
             (
-                TickPart("launches and ends", self._note_instances),
                 TickPart("missed instances", self._note_missed),
                 TickPart("silent instances", self._look_for_silent),
                 TickPart("prices", self._note_prices),
@@ -37,9 +36,6 @@ class RecordPhase(TickPhase):
                 TickPart("retirement", self._retire),
             ),
         )
-
-    def _note_instances(self, tick: Tick) -> None:
-        self._services.ledger.note_instances(self._services.facts)
 
     def _note_missed(self, tick: Tick) -> None:
         services = self._services

@@ -87,12 +87,24 @@ def fleet_guard(
     return pulumi.ResourceOptions(hooks=binding, delete_before_replace=True)
 
 
+JOB_ROLE = "jobRole"
+"""The setting by which jobs have a role of their own. Without it, the role is deleted."""
+ROLE_CHANGE = "jobRole: false deletes the role of running jobs"
+ROLE_EFFECT = "They reach the store no longer, write no checkpoint, and go on elsewhere from an older one"
+"""What runs with a deleted role may do nothing any more: AWS's IAM User Guide, "Delete roles or instance profiles";
+Google Cloud's IAM documentation, "Create and manage custom roles" (the bindings of a deleted role are inactive)."""
+
 Settings = Mapping[str, Any]
 
 
 def list_changed(old: Settings, new: Settings) -> list[str]:
-    """Return the names of old settings that have another value, or none. What is not known yet may be the same."""
-    return [key for key, value in old.items() if new.get(key) != value and not isinstance(new.get(key), Unknown)]
+    """Return the names of old settings that have another value, or none. What is not known yet may be the same, and
+    what is switched on takes nothing away."""
+    return [
+        key
+        for key, value in old.items()
+        if new.get(key) != value and value is not False and not isinstance(new.get(key), Unknown)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +154,10 @@ def _check_move(parent: pulumi.Resource, name: str, args: pulumi.ResourceHookArg
     if not moved:
         return
     if pulumi.runtime.is_dry_run():
-        change = f"another {' and '.join(moved)} {move.change}"
-        message = describe_change(url, None, refused=True, change=change, effect=move.effect)
+        change, effect = f"another {' and '.join(moved)} {move.change}", move.effect
+        if moved == [JOB_ROLE]:
+            change, effect = ROLE_CHANGE, ROLE_EFFECT
+        message = describe_change(url, None, refused=True, change=change, effect=effect)
         pulumi.log.warn(f"{name}: {message}", parent)
     else:
         _refuse(url)

@@ -2,15 +2,19 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pulumi
 import pytest
 from everspot import guard as guard_room
-from everspot.guard import busy_jobs, describe_change, refuse_while_jobs_run
+from everspot.aws import network as aws_network
+from everspot.gcp import network as gcp_network
+from everspot.guard import PlaceChange, busy_jobs, describe_change, refuse_while_jobs_run
 from everspot_core.capacity.launching import LaunchedInstance, LaunchIntent, LaunchOutcome, LaunchPool
 from everspot_core.costs.ledger import EndRecord, LaunchRecord
 from everspot_core.jobs.records import InstanceRecord, InstanceState, JobRecord, JobState, Market, Role
 from everspot_store import Store, StoreError
+from pulumi.output import Unknown
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -201,3 +205,28 @@ def test_a_group_is_not_made_smaller_while_jobs_run_on_it(
     else:
         hooks.before_update(args)
     assert [message.startswith(SMALLER) for message in warned] == [True] * warns
+
+
+@pytest.mark.parametrize(
+    ("move", "old", "new", "moved"),
+    [
+        (
+            aws_network.CUT_OFF,
+            {"zones": {"a": "10.0.0.0/19"}},
+            {"zones": {"a": "10.0.0.0/19", "b": "10.0.32.0/19"}},
+            [],
+        ),
+        (aws_network.CUT_OFF, {"zones": {"a": "10.0.0.0/19"}}, {"zones": {"b": "10.0.0.0/19"}}, ["list of zones"]),
+        (aws_network.CUT_OFF, {"vpcId": "vpc-1"}, {"vpcCidr": "10.0.0.0/16", "zones": {}}, ["vpcId"]),
+        (aws_network.CUT_OFF, {"vpcId": "vpc-1"}, {"vpcId": Unknown()}, []),
+        (aws_network.CUT_OFF, {"jobRole": True}, {"jobRole": False}, ["jobRole"]),
+        (aws_network.CUT_OFF, {"jobRole": False}, {"jobRole": True}, []),
+        (gcp_network.CUT_OFF, {"vpcCidr": "10.64.0.0/20"}, {"vpcCidr": "10.64.0.0/16"}, []),  # it only grows
+        (gcp_network.CUT_OFF, {"vpcCidr": "10.64.0.0/16"}, {"vpcCidr": "10.64.0.0/20"}, ["vpcCidr"]),
+        (gcp_network.CUT_OFF, {"network": "projects/p/global/networks/a"}, {"vpcCidr": "10.64.0.0/16"}, ["network"]),
+    ],
+)
+def test_settings_that_take_their_network_or_role_from_instances_are_known(
+    move: PlaceChange, old: dict[str, Any], new: dict[str, Any], moved: list[str]
+) -> None:
+    assert move.moved(old, new) == moved

@@ -371,6 +371,7 @@ def test_a_setting_by_which_data_is_lost_is_a_harm(
 
 
 CUT_OFF = "instances that use it reach the store no longer, and their jobs write no checkpoint"
+POWERLESS = "instances and jobs that use it may do nothing any more, and write no checkpoint"
 IN_USE = "instances that use it keep it from being deleted: the update fails when the rest is changed already"
 
 
@@ -385,11 +386,9 @@ IN_USE = "instances that use it keep it from being deleted: the update fails whe
         ("aws:ec2/securityGroup:SecurityGroup", "delete", None),  # of a scraper that is no longer declared
         ("gcp:compute/subnetwork:Subnetwork", "replace", IN_USE),
         ("gcp:compute/network:Network", "delete", IN_USE),
-        (
-            "aws:iam/instanceProfile:InstanceProfile",
-            "replace",
-            "instances that use it get no credentials any more, and their jobs write no checkpoint",
-        ),
+        ("aws:iam/instanceProfile:InstanceProfile", "replace", POWERLESS),
+        ("aws:iam/role:Role", "delete", POWERLESS),
+        ("gcp:projects/iAMCustomRole:IAMCustomRole", "delete", POWERLESS),
         (
             "pulumi:providers:kubernetes",
             "replace",

@@ -68,7 +68,7 @@ def _listed(value: Any) -> list[Any]:
 _CUT_OFF = "instances that use it reach the store no longer, and their jobs write no checkpoint"
 """Of a part of the network. What refers to it is deleted first: a subnet's routes before the subnet, which EC2 then
 does not delete while instances are in it (Amazon VPC User Guide, "Delete a subnet")."""
-_NO_CREDENTIALS = "instances that use it get no credentials any more, and their jobs write no checkpoint"
+_NO_CREDENTIALS = "instances and jobs that use it may do nothing any more, and write no checkpoint"
 """Amazon EC2 User Guide, "IAM roles for Amazon EC2": without its profile or role an instance gets no credentials."""
 _EXCESS = "a target below the number of running instances ends instances of EC2's choice, busy or not"
 
@@ -156,12 +156,10 @@ KINDS = ResourceKinds(
         "aws:ec2/subnet:Subnet": _CUT_OFF,
         "aws:ec2/routeTable:RouteTable": _CUT_OFF,
         "aws:iam/instanceProfile:InstanceProfile": _NO_CREDENTIALS,
+        "aws:iam/role:Role": _NO_CREDENTIALS,
         "aws:eks/podIdentityAssociation:PodIdentityAssociation": _NO_CREDENTIALS,
     },
-    needed_while_there={
-        "aws:ec2/securityGroup:SecurityGroup": _CUT_OFF,
-        "aws:iam/role:Role": _NO_CREDENTIALS,
-    },
+    needed_while_there={"aws:ec2/securityGroup:SecurityGroup": _CUT_OFF},
     readable={"aws:iam/rolePolicy:RolePolicy": _decrypted_keys, "aws:iam/policy:Policy": _decrypted_keys},
     settings={
         "aws:s3/bucketVersioning:BucketVersioning": (

@@ -51,7 +51,7 @@ def _expiries(inputs: Inputs) -> dict[str, float]:
 
 _CUT_OFF = "instances that use it keep it from being deleted: the update fails when the rest is changed already"
 """VPC documentation, "Subnets": a subnet that instances use cannot be deleted, and no network that has one."""
-_NO_CREDENTIALS = "instances that use it get no credentials any more, and their jobs write no checkpoint"
+_NO_CREDENTIALS = "instances and jobs that use it may do nothing any more, and write no checkpoint"
 """IAM documentation, "Delete and undelete service accounts": what uses the account can no longer access anything, also
 once another one has its name."""
 
@@ -104,6 +104,7 @@ KINDS = ResourceKinds(
         "gcp:compute/network:Network": _CUT_OFF,
         "gcp:compute/subnetwork:Subnetwork": _CUT_OFF,
         "gcp:serviceaccount/account:Account": _NO_CREDENTIALS,
+        "gcp:projects/iAMCustomRole:IAMCustomRole": _NO_CREDENTIALS,
     },
     settings={
         "gcp:kms/cryptoKeyVersion:CryptoKeyVersion": (

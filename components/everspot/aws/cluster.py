@@ -32,7 +32,7 @@ from everspot.aws.store import AwsStore
 from everspot.capacity import build_elastic, build_offer, build_standing
 from everspot.custom_types import declared_types
 from everspot.federation import build_peers, card
-from everspot.guard import guard, place_guard
+from everspot.guard import JOB_ROLE, guard, place_guard
 from everspot.manifest import build_declared, build_manifest
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
@@ -94,8 +94,9 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         store = AwsStore(f"{name}-store", store_args(name, args), child)
         self.control_url, self.data_url = store.control_url, store.data_url
         spec, guarded = network_args(name, args, [store.control_arn, store.data_arn]), args.get("guard_jobs", True)
-        # Before the network: a change that cuts instances off is refused before anything of it is changed.
-        place = place_guard(self, f"{name}-place", store.control_url, network_place(spec), on=guarded, move=CUT_OFF)
+        # Before network and roles: a change that cuts instances or jobs off is refused before anything is changed.
+        settings = {**network_place(spec), JOB_ROLE: args.get("job_role", True)}
+        place = place_guard(self, f"{name}-place", store.control_url, settings, on=guarded, move=CUT_OFF)
         placed = pulumi.ResourceOptions(parent=self, depends_on=place)
         network = AwsNetwork(f"{name}-network", spec, placed)
         self.vpc_id, self.subnet_ids = network.vpc_id, network.subnet_ids
@@ -103,7 +104,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         arns = {"control_arn": store.control_arn, "data_arn": store.data_arn}
         arns |= {"queue_arn": events[0].queue_arn} if events else {}
         # The buckets first: they refuse a change of their key that would make objects unreadable for the roles.
-        stored = pulumi.ResourceOptions(parent=self, depends_on=[store])
+        stored = pulumi.ResourceOptions(parent=self, depends_on=[store, *place])
         identity = AwsIdentity(f"{name}-identity", inputs(AwsIdentityArgs, args, cluster=name, **arns), stored)
         self.agent_role_arn, self.scheduler_role_arn = identity.agent_role_arn, identity.scheduler_role_arn
         self.job_role_arn = identity.job_role_arn

@@ -33,7 +33,7 @@ from everspot.gcp.offers import print_hourly_cost, warn_of_zones
 from everspot.gcp.parts import CLOUD, build_upkeep, network_args, store_args
 from everspot.gcp.scheduler import DEFAULT_TYPE, GcpSchedulerService, GcpSchedulerServiceArgs
 from everspot.gcp.store import GcpStore
-from everspot.guard import guard, place_guard
+from everspot.guard import JOB_ROLE, guard, place_guard
 from everspot.manifest import build_declared, build_manifest
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
@@ -91,14 +91,14 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         self.control_url, self.data_url = store.control_url, store.data_url
         buckets = {"control_bucket": store.control_bucket, "data_bucket": store.data_bucket}
         own = inputs(GcpIdentityArgs, args, cluster=name, subscription=events.queue_url, **buckets)
-        identity = self._identity = GcpIdentity(f"{name}-identity", own, child)
+        # Before network and roles: a change that jobs would not survive is refused before anything is changed.
+        guarded = args.get("guard_jobs", True)
+        settings = {**network_place(network_args(name, args)), JOB_ROLE: args.get("job_role", True)}
+        place_before = place_guard(self, f"{name}-place", store.control_url, settings, on=guarded, move=CUT_OFF)
+        placed = pulumi.ResourceOptions(parent=self, depends_on=place_before)
+        identity = self._identity = GcpIdentity(f"{name}-identity", own, placed)
         self.agent_account, self.scheduler_account = identity.agent_account, identity.scheduler_account
-        spec, guarded = network_args(name, args, identity.agent_account), args.get("guard_jobs", True)
-        # Before the network: a change that instances would not survive is refused before anything of it is changed.
-        place_before = place_guard(
-            self, f"{name}-place", store.control_url, network_place(spec), on=guarded, move=CUT_OFF
-        )
-        network = GcpNetwork(f"{name}-network", spec, pulumi.ResourceOptions(parent=self, depends_on=place_before))
+        network = GcpNetwork(f"{name}-network", network_args(name, args, identity.agent_account), placed)
         self.network, self.subnetwork = network.network, network.subnetwork
         self._outward = network.scheduler_subnetwork
         # An instance without its firewall rules and its way to Google's services reaches nothing.

@@ -252,10 +252,10 @@ def network_place(args: GcpNetworkArgs) -> dict[str, Any]:
 def _list_moved(old: Settings, new: Settings) -> list[str]:
     """Return the settings by which running instances lose their network. A subnetwork that only grows is updated (the
     Google provider, `compute_subnetwork`, ip_cidr_range)."""
-    before, after = old.get("vpcCidr"), new.get("vpcCidr")
+    before, after, moved = old.get("vpcCidr"), new.get("vpcCidr"), list_changed(old, new)
     if isinstance(before, str) and isinstance(after, str) and IPv4Network(before).subnet_of(IPv4Network(after)):
-        return []
-    return list_changed(old, new)
+        return [name for name in moved if name != "vpcCidr"]
+    return moved
 
 
 CUT_OFF = PlaceChange(

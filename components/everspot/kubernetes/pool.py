@@ -27,7 +27,7 @@ from everspot.aws.notifications import build_notifications
 from everspot.aws.store import AwsStore
 from everspot.capacity import build_elastic, build_offer, list_markets, spelt
 from everspot.custom_types import declared_types, resolve_types
-from everspot.guard import PlaceChange, Settings, guard, list_changed, place_guard
+from everspot.guard import JOB_ROLE, PlaceChange, Settings, guard, list_changed, place_guard
 from everspot.kubernetes import documents
 from everspot.kubernetes.args import AwsKubernetesPoolArgs
 from everspot.kubernetes.checking import check_pool, choose_namespace, parse_capacity, store_args
@@ -92,7 +92,8 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         pod_identity |= {"agent_account": documents.AGENT, "scheduler_account": documents.SCHEDULER}
         arns = {"control_arn": store.control_arn, "data_arn": store.data_arn}
         own = {"cluster": name, "pod_identity": pod_identity, **arns}
-        place = {"eksCluster": args["eks_cluster"], "namespace": self._place.namespace}
+        place: dict[str, Any] = {"eksCluster": args["eks_cluster"], "namespace": self._place.namespace}
+        place[JOB_ROLE] = args.get("job_role", True)
         if "context" in args:
             place["context"] = find_server(args["context"])
         on = args.get("guard_jobs", True)

@@ -238,7 +238,7 @@ def _type(annotation: Any, field: FieldInfo | None = None) -> str:
         return " or ".join(_type(a) for a in get_args(annotation) if a is not NoneType)
     if get_origin(annotation) is Literal:
         return " or ".join(f"`{value}`" for value in get_args(annotation))
-    if get_origin(annotation) is list:
+    if get_origin(annotation) in (list, tuple):
         return f"list of {_type(get_args(annotation)[0])}"
     if get_origin(annotation) is dict:
         return f"mapping of {_type(get_args(annotation)[0])} to {_type(get_args(annotation)[1])}"
@@ -269,7 +269,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value is PydanticUndefined or value is None or value in ({}, []):
+    if value is PydanticUndefined or value is None or value in ({}, [], ()):
         return ""
     shown = (
         format_duration(value) if isinstance(value, timedelta) else value.value if isinstance(value, Enum) else value

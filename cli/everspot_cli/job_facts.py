@@ -30,8 +30,7 @@ def job_facts(
     metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(row["metrics"].items()))
     program = spec["recipe"] or " ".join(spec["entrypoint"] or [])
     where = f"{row['owner']} ({row['instance_type']} {row['zone']} {row['market']})" if row["instance_type"] else None
-    requirements = ", ".join(f"{name} {value:g}" if not isinstance(value, str) else f"{name} {value}"
-                       for name, value in spec["resources"].items() if value)  # fmt: skip
+    requirements = ", ".join(f"{name} {_describe(value)}" for name, value in spec["resources"].items() if value)
     return [
         ("job", row["job_id"]),
         ("status", row["status"]),
@@ -69,6 +68,12 @@ def job_facts(
         ("exit code", None if explained or not JobState(row["state"]).final else row["exit_code"]),
         ("detail", None if explained else _cut(row["detail"])),
     ]
+
+
+def _describe(requirement: object) -> str:
+    if isinstance(requirement, list):
+        return " or ".join(requirement)
+    return f"{requirement:g}" if isinstance(requirement, int | float) else str(requirement)
 
 
 def _from_zero(row: dict[str, Any], spec: dict[str, Any]) -> str | None:

@@ -202,6 +202,17 @@ def test_a_job_that_no_type_can_hold_is_held_with_what_is_lacking():
     assert decide(jobs, []) == [Hold(job_id="j", cause=Why.NOTHING_SEEN)]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_job_that_names_its_types_waits_beside_another_type_of_the_same_resources(shared):
+    jobs = [job("j", resources=Resources(instance_types=("b", "c"), shared=shared))]
+    instances = [instance("i-a", instance_type="a"), instance("i-b", instance_type="b")]
+    assert assigned(decide(jobs, instances, shared=shared)) == {"j": "i-b"}
+    (action,) = decide(jobs, instances[:1], shared=shared)
+    assert (action.cause, action.figures["lacks"]) == (Why.NO_TYPE_FITS, "instance_types")
+    sizes = [job("j", resources=Resources(instance_types=("b",), shared=shared)), job("k", resources=Resources())]
+    assert assigned(decide(sizes, instances, shared=shared)) == {"j": "i-b", "k": "i-a"}
+
+
 def test_drain_assigns_nothing():
     actions = decide([job("a"), job("b", priority=Priority.CRITICAL)], [instance("i"), instance("k")], draining=True)
     assert {(a.job_id, a.cause) for a in actions} == {("a", Why.DRAIN), ("b", Why.DRAIN)}

@@ -22,6 +22,7 @@ from everspot_core.schedule.market.policy import SHORT_SPELLS_BEFORE_DISTRUST
 from provision_helpers import (
     HOUR,
     LATEST,
+    NEED,
     NOW,
     OFTEN,
     ON_DEMAND,
@@ -172,6 +173,14 @@ def test_an_infeasible_deadline_is_refused_with_the_earliest_time_and_its_cost()
     assert refuse.usd == pytest.approx(5.0 * least * 2, abs=0.005)
     launch = only_action(decide(replace(view, submission=job(due=least).submission), pools=pools), Launch)
     assert (launch.instance_type, launch.cause) == ("fast", Why.LAST_SAFE_MOMENT)
+
+
+def test_the_types_that_a_job_names_are_launched_though_another_costs_less():
+    other = InstanceType(name="other", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
+    pools = [pool(), pool(usd=5.0, kind=other)]
+    named = NEED.model_copy(update={"instance_types": ("other",)})
+    assert only_action(decide(job(resources=named), pools=pools), Launch).instance_type == "other"
+    assert only_action(decide(job(), pools=pools), Launch).instance_type == "t"
 
 
 def test_an_infeasible_deadline_is_refused_where_an_instance_is_free_too():

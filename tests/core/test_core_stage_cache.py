@@ -49,6 +49,7 @@ def test_each_field_of_a_job_is_known_to_matter_or_not() -> None:
         key({"resources": {"vcpus": 2}}),
         key({"resources": {"memory_gib": 2}}),
         key({"resources": {"gpus": 1}}),
+        key({"resources": {"instance_types": ["g5.xlarge"]}}),
         key({"processes": 2}),
         key({"precision": "fp32"}),
         key({"mixed_on_failover": True}),

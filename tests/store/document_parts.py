@@ -80,7 +80,7 @@ def a_spec(**program: Any) -> JobSpec:
         "requirements": "requirements.lock",
         "setup": ["make"], "secrets": {"TOKEN": "ssm:/token"},
         "resources": every_field(Resources, vcpus=4, memory_gib=8, gpus=1, gpu_memory_gib=24, gpu="A10G",
-                                 shared=True),
+                                 instance_types=("g5.2xlarge",), shared=True),
         "processes": 1, "priority": Priority.CRITICAL, "deadline": timedelta(hours=8),
         "expected_duration": timedelta(hours=2),
         "checkpoint": every_field(CheckpointPolicy, every=timedelta(minutes=5), steps=100, keep=3, state_gib=2.5),

@@ -15,9 +15,6 @@ from everspot_cli.job_results import compute_spending, read_dossiers
 from everspot_cli.precision.runner import NOTHING, Arm, ArmRun, ComparisonRun
 from everspot_cli.session import Session
 
-_REQUESTED_SHARE = 0.9
-"""The part of a type's memory that its trial asks for. An operating system sees less than the catalogue's figure."""
-
 
 @dataclass(frozen=True)
 class TypeTrial:
@@ -66,8 +63,7 @@ class TypeTrialRun:
         return f"{unqualified}-{self._winner.precision.value}"
 
     def build(self) -> JobSubmission:
-        """Return the job: the winner's with the first seed. It asks for nearly all memory of the type, so that the
-        cluster prefers no type with less.
+        """Return the job: the winner's with the first seed, on this type alone.
 
         Raises:
             CliError: if the type does not hold what the winner was measured to need.
@@ -76,15 +72,17 @@ class TypeTrialRun:
         declared = self._comparison.build(winner.precision, 0).spec.resources
         needed = needed_resources(declared, winner.footprint)
         needed = needed.model_copy(
-            update={"vcpus": min(needed.vcpus, kind.vcpus), "gpu": kind.gpu if needed.gpus else None}
+            update={
+                "vcpus": min(needed.vcpus, kind.vcpus),
+                "gpu": kind.gpu if needed.gpus else None,
+                "instance_types": (kind.name,),
+            }
         )
         if lacks := lacking(needed, Shape.from_machine(kind)):
             raise CliError(
                 f"{kind.name} does not hold {winner.precision.value}: it has too little of {', '.join(lacks)}",
                 hint="`everspot ab … --show` lists the types that hold it",
             )
-        memory_gib = max(needed.memory_gib, round(kind.memory_gib * _REQUESTED_SHARE, 2))
-        needed = needed.model_copy(update={"memory_gib": memory_gib})
         more = {f"resources.{name}": value for name, value in needed.model_dump(mode="json").items()}
         return self._comparison.build(winner.precision, 0, job_id=self._job_id, more=more)
 

@@ -33,6 +33,7 @@ def misfits(kind: InstanceType, needed: Resources) -> list[str]:
         "gpus": f"GPUs {kind.gpus:g} of {needed.gpus:g}",
         "gpu_memory_gib": f"GiB of GPU memory {kind.gpu_memory_gib:g} of {needed.gpu_memory_gib:g}",
         "gpu": f"GPU {kind.gpu or 'none'} instead of {needed.gpu}",
+        "instance_types": f"another name than {', '.join(needed.instance_types)}",
     }
     lacks = lacking(needed, Shape.from_machine(kind))
     return [words[resource] for resource in words if resource in lacks]

@@ -60,6 +60,7 @@ class Resources(Frozen):
     gpus: Whole = Field(default=0, ge=0, le=100)
     gpu_memory_gib: Number = Field(default=0, ge=0, le=10_000, description="Memory of each GPU.")
     gpu: Line | None = Field(default=None, description="GPU model as the catalogue names it, for example A10G.")
+    instance_types: tuple[Line, ...] = Field(default=(), description="Only these instance types, such as g5.xlarge.")
     shared: Flag = Field(
         default=False,
         description="The job may share an instance with others, if the cluster allows it. It then gets exactly these "

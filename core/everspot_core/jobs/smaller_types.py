@@ -44,10 +44,12 @@ class SmallerType:
 
 
 def needed_resources(declared: Resources, footprint: Footprint) -> Resources:
-    """Return the declared resources with the measured memory, plus headroom, in place of the declared memory."""
+    """Return the declared resources with the measured memory, plus headroom, in place of the declared memory, and on
+    any type."""
     memory, gpu = footprint.memory_gib, footprint.gpu_gib
     return declared.model_copy(
         update={
+            "instance_types": (),
             "memory_gib": memory * HEADROOM if memory is not None else declared.memory_gib,
             "gpu_memory_gib": gpu * HEADROOM if gpu is not None and declared.gpus else declared.gpu_memory_gib,
         }

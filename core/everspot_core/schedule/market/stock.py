@@ -127,7 +127,7 @@ class Stocks:
     def for_job(self, job: JobView) -> Stock:
         """Return the stock for jobs of this job's kind, as it is now."""
         need = job.submission.spec.resources
-        want: _Key = need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib
+        want: _Key = need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib, need.instance_types
         lesser = smaller(job, self._types.values(), self._now, self._tick) if job.measured else None
         less = lesser.name if lesser is not None else None
         key: _Key = want, job.nodes, tuple(job.speeds.items()) if job.speeds else (), less

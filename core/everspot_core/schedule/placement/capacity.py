@@ -33,7 +33,7 @@ DEPTH = 64
 _UNFIT = (Reason.LOST, Reason.FENCED, Reason.NOTICE, Reason.SHUTDOWN)
 _STEP_GIB = 0.125
 
-Want = tuple[int, str | None, float, int, float, bool]
+Want = tuple[int, str | None, float, int, float, tuple[str, ...], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class SeatRequest:
     def want(self) -> Want:
         """The need as a key. Jobs with the same key fit the same instances."""
         need = self.need
-        return need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib, need.shared
+        return need.gpus, need.gpu, need.gpu_memory_gib, need.vcpus, need.memory_gib, need.instance_types, need.shared
 
     def hours(self, instance_type: str) -> float:
         """Return the hours until the job is done at the latest if it begins now; inf if unknown."""

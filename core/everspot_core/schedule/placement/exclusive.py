@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from math import inf
 
-from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.fit import Shape, Size, fits
 from everspot_core.jobs.records import Market
 from everspot_core.schedule.placement.capacity import (
     DEPTH,
@@ -26,7 +26,7 @@ from everspot_core.schedule.placement.gangs import instance_record, pick
 from everspot_core.schedule.view import ClusterView, InstanceView
 
 _Bucket = tuple[Market, EvictionRisk, bool]
-_Merit = tuple[bool, bool, bool, bool, EvictionRisk, Shape, Market, str]
+_Merit = tuple[bool, bool, bool, bool, EvictionRisk, Size, Market, str]
 
 
 class Timeline:
@@ -178,7 +178,7 @@ class ExclusiveCapacity:
             assert group.timeline is not None  # noqa: S101 - made when it was asked
             group.timeline.take(request.nodes, start, request.hours(group.name))
         else:
-            group = min(able, key=lambda g: (not g.count, request.nodes - g.count, g.shape, g.name))
+            group = min(able, key=lambda g: (not g.count, request.nodes - g.count, g.shape.size, g.name))
             group.promised_without_time = True
         group.promised = group.promised or request.job_id
 
@@ -212,7 +212,7 @@ class ExclusiveCapacity:
         want = request.want
         if want not in self._fitting:
             able = (g for g in self._groups.values() if fits(request.need, g.shape))
-            self._fitting[want] = sorted(able, key=lambda g: (g.shape, g.name))
+            self._fitting[want] = sorted(able, key=lambda g: (g.shape.size, g.name))
         return self._fitting[want]
 
     def _choose_one(self, request: SeatRequest, able: list[_Group]) -> tuple[_Group | None, list[InstanceView]]:
@@ -228,7 +228,7 @@ class ExclusiveCapacity:
                         *suits,
                         is_reserved,
                         unstable,
-                        group.shape,
+                        group.shape.size,
                         market,
                         instance.instance_id,
                     )

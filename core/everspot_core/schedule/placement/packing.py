@@ -11,7 +11,7 @@ from datetime import datetime
 from heapq import nsmallest
 from math import inf
 
-from everspot_core.jobs.fit import Shape, fits
+from everspot_core.jobs.fit import Shape, Size, fits
 from everspot_core.jobs.records import Market
 from everspot_core.schedule.placement.capacity import (
     DEPTH,
@@ -268,11 +268,11 @@ def _by_fit(request: SeatRequest, kinds: list[Kind]) -> list[Kind]:
     """Return a sort key, best fit first: the fraction of the job's dominant resource that stays free."""
     dominant = {id(k.shape): _dominant(total_room(request.need), k.shape) for k in kinds}
 
-    def merit(kind: Kind) -> tuple[float, Shape, Market, str, str]:
+    def merit(kind: Kind) -> tuple[float, Size, Market, str, str]:
         n, capacity = dominant[id(kind.shape)]
         return (
             (kind.room[n] - _needed_room(request, kind.shape)[n]) / capacity,
-            kind.shape,
+            kind.shape.size,
             kind.market,
             kind.name,
             kind.own,

@@ -10,7 +10,7 @@ from everspot.common import MAX_CLUSTER_NAME
 from everspot_clouds.base import MetadataError, Trouble
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.client import Document
-from everspot_clouds.kubernetes.node_share import LEAST, billed_share, machine_name, parse_quantity
+from everspot_clouds.kubernetes.node_share import LEAST, billed_share, machine_name
 from everspot_clouds.kubernetes.pods import BadTemplate, build_pod, is_launched, names, served_pools
 from everspot_clouds.registry import provider
 from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
@@ -221,6 +221,10 @@ def a_pod(*requests: dict[str, str], init: tuple[dict[str, str], ...] = (), limi
         (a_pod({"nvidia.com/gpu": "1"}, limits=True), 0.0504),
         (a_pod({"cpu": "10"}), 0.0504),
         (a_pod({"memory": "90Gi"}), 0.0504),
+        (a_pod({"memory": "94371840Ki"}), 0.0504),
+        (a_pod({"memory": "96636764160"}), 0.0504),
+        (a_pod({"memory": "96636764k"}), 0.0504),
+        (a_pod({"memory": "0.1P"}), 1.0),
         (a_pod({"cpu": "5"}, {"cpu": "5000m"}), 0.0504),
         (a_pod({"cpu": "1"}, init=({"cpu": "10"}, {"cpu": "2"})), 0.0504),
         (a_pod(P3), 1.0),
@@ -247,13 +251,6 @@ def test_shares_of_all_pods_of_a_node_add_up_to_no_more_than_the_node() -> None:
 def test_a_node_is_named_as_its_machine() -> None:
     assert machine_name(a_node()) == "i-0123"
     assert machine_name({"metadata": {"name": "n-1"}, "spec": {}}) == "n-1"
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("0", 0), ("1500m", 1.5), ("2Gi", 2 * GIB), ("1k", 1000), ("1.5", 1.5), ("7Ei", 7 * 2**60)]
-)
-def test_quantities_are_those_of_kubernetes(text: str, value: float) -> None:
-    assert float(parse_quantity(text)) == value
 
 
 def test_a_shell_is_in_the_declared_namespace() -> None:

@@ -8,6 +8,8 @@ have shares that add up to no more than 1, and what nobody requests is left to t
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
+from kubernetes.utils.quantity import parse_quantity
+
 from everspot_clouds.kubernetes.client import Document
 from everspot_clouds.kubernetes.rules import CLUSTER_LABEL, CPU_WEIGHT, GPU, GPU_WEIGHT, MEMORY_WEIGHT
 
@@ -15,13 +17,6 @@ LEAST = 1e-6
 """A pod that requests next to nothing is billed at least this part."""
 _GIB = Decimal(2**30)
 _WEIGHTS = {"cpu": CPU_WEIGHT, "memory": MEMORY_WEIGHT / float(_GIB), GPU: GPU_WEIGHT}
-_SUFFIXES = {
-    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
-    "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12), "P": Decimal(10**15),
-    "E": Decimal(10**18), "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40),
-    "Pi": Decimal(2**50), "Ei": Decimal(2**60),
-}  # fmt: skip
-"""Kubernetes API reference, "Quantity"."""
 
 
 def machine_name(node: Document) -> str:
@@ -43,12 +38,6 @@ def billed_share(pod: Document, node: Document) -> float:
     if not whole or not requested:
         return 1.0
     return min(1.0, max(LEAST, requested / whole))
-
-
-def parse_quantity(text: str) -> Decimal:
-    """Return a quantity of Kubernetes, such as `500m` or `2Gi`."""
-    number = text.rstrip("numkMGTPEi")
-    return Decimal(number) * _SUFFIXES[text[len(number) :]]
 
 
 def _requested(pod: Document, name: str) -> str:

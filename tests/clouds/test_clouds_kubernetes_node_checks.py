@@ -13,9 +13,9 @@ import pytest
 import yaml
 from api_server_proxy import ApiServerProxy, proxied
 from everspot_clouds.base import Check, Verdict
-from everspot_clouds.kubernetes.access_checks import access_checks
 from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_clouds.kubernetes.node_checks import network_checks, pass_role_checks, role_checks
+from everspot_clouds.kubernetes.preflight import access_checks
 from everspot_clouds.preflight_plan import read_plan
 from everspot_core.cluster.preflight import PreflightPlan, cap_checks
 from everspot_local.aws.account import ACCOUNT

@@ -5,6 +5,7 @@ Nothing is changed and nothing is launched. Rights are asked for by SelfSubjectA
 """
 
 import re
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,27 @@ from everspot_core.cluster.preflight import PreflightPlan, cap_checks
 from everspot_clouds.aws.checks import account_checks, client_missing
 from everspot_clouds.aws.checks import client as aws_client
 from everspot_clouds.aws.checks import guarded as aws_guarded
-from everspot_clouds.aws.rules import REGISTRY_HOST
-from everspot_clouds.kubernetes.access_checks import access_checks
+from everspot_clouds.aws.rules import BOOTSTRAP, REGISTRY_HOST
 from everspot_clouds.kubernetes.node_checks import network_checks, pass_role_checks, role_checks
 from everspot_clouds.kubernetes.requirements import claim_checks, guarded, requirement_checks, rights_check
-from everspot_clouds.kubernetes.rules import CLUSTER_LABEL, DECLARED, GKE, GKE_CONTEXT, GKE_VERSION
+from everspot_clouds.kubernetes.rules import (
+    CLUSTER_LABEL,
+    DECLARED,
+    GKE,
+    GKE_CONTEXT,
+    GKE_VERSION,
+    READERS,
+    READING_ROLES,
+)
+
+_SHOW_SECRETS = frozenset(
+    {
+        *("AmazonEKSAdminViewPolicy", "AmazonEKSEditPolicy", "AmazonEKSAdminPolicy"),
+        *("AmazonEKSClusterAdminPolicy", "AmazonEKSSecretReaderPolicy"),
+    }
+)
+"""EKS's policies that show Secrets (Amazon EKS User Guide, "Review access policy permissions")."""
+
 
 if TYPE_CHECKING:
     from everspot_clouds.kubernetes.client import KubernetesClient
@@ -174,3 +191,40 @@ def _taken_names(client: "KubernetesClient", plan: PreflightPlan) -> list[Check]
         detail = f"{', '.join(conflicts)} exists and is not of {cluster}"
         return [Check("user", "namespace", Verdict.FAIL, detail, fix)]
     return [Check("user", "namespace", Verdict.OK, f"{plan.namespace} is free or of {cluster}")]
+
+
+def access_checks(eks: Any, cluster: str, caller: str) -> list[Check]:
+    """Return a check of each reading role that may read the Secrets of an EKS cluster; none if no role may.
+
+    Args:
+        eks: The client of EKS.
+        cluster: The EKS cluster.
+        caller: The ARN of the person, of whose account the roles are.
+    """
+    _, partition, _, _, account, _ = caller.split(":", 5)
+    checks = []
+    for name in READING_ROLES:
+        role = f"arn:{partition}:iam::{account}:role/{BOOTSTRAP}-{name}"
+        for policy in _policies(eks, cluster, role):
+            title = policy.rpartition("/")[2]
+            if title in _SHOW_SECRETS:
+                detail = f"whoever opens a pull request reads all Secrets of {cluster}: {BOOTSTRAP}-{name} has {title}"
+                fix = (
+                    f"aws eks disassociate-access-policy --cluster-name {cluster} --principal-arn {role} "
+                    f"--policy-arn {policy}, and give its access entry the group {READERS} (CHANGELOG.md)"
+                )
+                checks.append(Check("user", "cluster access", Verdict.FAIL, detail, fix))
+    return checks
+
+
+def _policies(eks: Any, cluster: str, role: str) -> Iterator[str]:
+    """Yield the ARNs of the policies of a role's access entry; none without an entry or a cluster."""
+    from botocore.exceptions import ClientError
+
+    try:
+        pages = eks.get_paginator("list_associated_access_policies").paginate(clusterName=cluster, principalArn=role)
+        for page in pages:
+            yield from (str(policy["policyArn"]) for policy in page["associatedAccessPolicies"])
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceNotFoundException":
+            raise

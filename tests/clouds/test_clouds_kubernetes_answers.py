@@ -276,6 +276,24 @@ def test_a_pod_whose_agent_does_not_start_is_ended_with_its_reason_and_others_wa
         assert (message or "repo/x:1") in instance.failure.message
 
 
+def test_a_pull_that_is_refused_again_and_again_ends_the_pod_between_two_pulls(server: ApiServerProxy) -> None:
+    """An older kubelet does not say in between why the last pull failed."""
+    clock, pod = ManualClock(), a_waiting_pod("ErrImagePull", "pull access denied")
+    server.recorded[PODS] = {"items": [pod], "metadata": {"resourceVersion": "9"}}
+    server.recorded[f"{PODS}/{pod['metadata']['name']}"] = pod
+    cloud = KubernetesCloud(KubernetesClient.open(), manifest(), NullCloud(), clock, reads=False)
+    waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
+    refused, pause = dict(waiting), {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "repo/x:1"'}
+    for state in (refused, pause, refused, pause):
+        waiting |= state
+        cloud.instances()
+        assert server.count("DELETE") == 0
+        clock.advance(timedelta(minutes=1))
+    cloud.instances()
+    cloud.close()
+    assert server.count("DELETE") == 1
+
+
 def test_a_pod_that_its_kubelet_evicts_for_its_own_use_is_not_interrupted(
     server: ApiServerProxy, cloud: KubernetesCloud
 ) -> None:

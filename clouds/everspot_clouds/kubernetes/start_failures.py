@@ -5,6 +5,7 @@ would wait too. An image that may not be pulled waits for somebody who grants it
 """
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -23,6 +24,9 @@ _MISSING = ("not found", "manifest unknown", "does not exist")
 _DENIED = ("denied", "unauthorized", "authorization", "credentials", "forbidden")
 """In the messages of a pull without permission, which is granted outside of the settings: containerd's is "pull access
 denied, repository does not exist or may require authorization" (`core/remotes/docker/resolver.go`)."""
+_BARE_BACKOFF = re.compile(r'Back-off pulling image "[^"]*"')
+"""The message between two pulls, of older kubelets, which do not add the reason to it (Kubernetes,
+`pkg/kubelet/images/image_manager.go`)."""
 _NOT_READ_YET = "timed out waiting for the condition"
 """In the message of a kubelet that could not read a Secret or ConfigMap (Kubernetes,
 `pkg/kubelet/util/manager/watch_based_manager.go`)."""
@@ -49,14 +53,17 @@ class StartFailure:
         return json.dumps([self.reason, self.message, self.kind])
 
 
-def find_failure(pod: Document) -> StartFailure | None:
-    """Return why a container does not start; None if all may start by themselves."""
+def find_failure(pod: Document, earlier: StartFailure | None = None) -> StartFailure | None:
+    """Return why a container does not start; None if all may start by themselves. `earlier`: the last answer about this
+    pod, which stands while a kubelet waits before the next pull and does not repeat why the last one failed."""
     if "deletionTimestamp" in pod["metadata"] or not pod["spec"].get("nodeName"):
         return None
     status = pod.get("status", {})
     for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
         waiting = container.get("state", {}).get("waiting", {})
         reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
+        if earlier is not None and earlier.reason in _PULLS and _BARE_BACKOFF.fullmatch(message):
+            return earlier
         if (kind := _classify(reason, message)) is not None:
             return StartFailure(kind, reason, message or f"the image {container.get('image')}")
     return None

@@ -14,7 +14,7 @@ from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.capacity import end_pod
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.rules import FAILURE_NOTE
-from everspot_clouds.kubernetes.start_failures import find_failure
+from everspot_clouds.kubernetes.start_failures import StartFailure, find_failure
 
 _log = logging.getLogger(__name__)
 
@@ -24,12 +24,16 @@ class StuckPods:
 
     def __init__(self, client: KubernetesClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
+        self._failures: dict[str, StartFailure] = {}
         self._since: dict[tuple[str, str], timedelta] = {}
 
     def end(self, pods: Sequence[Document]) -> None:
         """End those of the described pods whose agent waits for too long. A failure is logged, since the pod is
         described again."""
-        failures = [(pod["metadata"], failure) for pod in pods if (failure := find_failure(pod)) is not None]
+        earlier = self._failures
+        answers = [(pod["metadata"], find_failure(pod, earlier.get(pod["metadata"]["uid"]))) for pod in pods]
+        failures = [(meta, failure) for meta, failure in answers if failure is not None]
+        self._failures = {meta["uid"]: failure for meta, failure in failures}
         now, since = self._clock.monotonic(), self._since
         self._since = {key: since.get(key, now) for key in ((meta["uid"], failure.kind) for meta, failure in failures)}
         for meta, failure in failures:

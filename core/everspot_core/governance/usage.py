@@ -14,6 +14,7 @@ at the manifest's price. The sum of a report (`cost_usd`) leaves out both. The h
 """
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -188,8 +189,11 @@ def _of_instance(
 ) -> Iterator[UsageRow]:
     launch, booted, drained = instance.launch, _booted(instance, reported), _drained(instance)
     tallies: dict[tuple[datetime, UsageKind, str | None, int | None], _Tally] = {}
+    attempts_by_job: dict[str | None, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        attempts_by_job[attempt.job_id].append(attempt)
     for usage in instance.usages:
-        job_attempts = [a for a in attempts if a.job_id == usage.job_id] if usage.job_id is not None else []
+        job_attempts = attempts_by_job[usage.job_id]
         starts = [a.start for a in job_attempts]
         for piece in _pieces(usage, [booted, drained, *starts], window):
             epoch = job_attempts[max(0, bisect_right(starts, piece.start) - 1)].epoch if job_attempts else None

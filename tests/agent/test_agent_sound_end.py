@@ -127,3 +127,30 @@ def test_no_thread_of_gloo_is_left_when_python_shuts_down(tmp_path: Path) -> Non
 
     assert "pt_gloo_runloop" in (code / "before").read_text().splitlines()
     assert "pt_gloo_runloop" not in (code / "after").read_text().splitlines()
+
+
+AT_EXIT = """
+import atexit, dataclasses, pathlib, pickle, sys, threading
+
+@dataclasses.dataclass
+class Result:
+    loss: float
+
+def save(name):
+    pathlib.Path(name).write_bytes(pickle.dumps(Result(0.5)))
+
+ended = threading.Event()
+atexit.register(save, "at-exit.pkl")
+threading._register_atexit(ended.set)  # called when the last line is done
+threading.Thread(target=lambda: (ended.wait(), save("thread.pkl"))).start()
+"""
+
+
+@pytest.mark.parametrize("last_line", ["", "sys.exit(0)"])
+@pytest.mark.parametrize("program", [["train.py"], ["-m", "train"]])
+def test_classes_of_a_program_can_be_pickled_until_its_process_ends(
+    tmp_path: Path, program: list[str], last_line: str
+) -> None:
+    (tmp_path / "train.py").write_text(AT_EXIT + last_line)
+    subprocess.run([sys.executable, "-m", "everspot_train.worker", *program], cwd=tmp_path, check=True)
+    assert {path.name for path in tmp_path.glob("*.pkl")} == {"at-exit.pkl", "thread.pkl"}

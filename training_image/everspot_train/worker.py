@@ -14,8 +14,9 @@ import runpy
 import sys
 import time
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 
 from everspot_train.masking import masked, own_secrets
 from everspot_train.sound_end import SoundEnd
@@ -33,11 +34,14 @@ def main(arguments: list[str]) -> None:
     try:
         if arguments[0] == "-m":
             sys.argv = arguments[1:]
-            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+            sys.modules["__main__"] = ModuleType("__main__")
+            # What python calls for `-m`. run_module() would take `__main__` back at the end of the module's code, while
+            # threads and functions of atexit still need it.
+            runpy._run_module_as_main(arguments[1])  # type: ignore[attr-defined]
         else:
             sys.argv = arguments
             sys.path[0] = str(Path(arguments[0]).resolve().parent)
-            runpy.run_path(arguments[0], run_name="__main__")
+            _run_script(arguments[0])
         end.reached = True
     except SystemExit as error:
         end.reached = not error.code
@@ -52,6 +56,18 @@ def main(arguments: list[str]) -> None:
         record("".join(traceback.format_exception_only(type(error), error)).strip(), text)
         sys.excepthook(type(error), error, trace)
         sys.exit(1)
+
+
+def _run_script(path: str) -> None:
+    """Run a script as `__main__`, which stays what it is after the script's last line."""
+    if not path.endswith(".py"):  # a folder or an archive
+        runpy.run_path(path, run_name="__main__")
+        return
+    loader = SourceFileLoader("__main__", path)
+    code = compile(loader.get_data(path), path, "exec", dont_inherit=True)
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    module.__dict__.update(__file__=path, __loader__=loader, __package__=None, __cached__=None)
+    exec(code, module.__dict__)  # noqa: S102 - the job's program
 
 
 def _separate_wandb_runs() -> None:

@@ -17,7 +17,9 @@ import os
 import re
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,9 +50,13 @@ NEITHER = "it is neither a file, a folder nor a symbolic link"
 LEADS_OUT = "it is a link that leads out of the folder"
 NO_TIME = "no time was left"
 NO_ANSWER = "the store did not answer"
+DENIED = "the store refuses it: a permission is missing"
+NO_BUCKET = "the bucket does not exist"
 GIVEN_UP = "the store took none of the files before it"
 _MOST_FAILURES = 3
 """Uploading stops after this many consecutive failures. Each file has had the store's own retries."""
+_SEQUENTIAL_FILES, _PARALLEL_FILES = 8, 8
+"""The files that are uploaded one after the other, which shows whether the store takes any; then as many at a time."""
 _log = logging.getLogger(__name__)
 
 
@@ -83,8 +89,17 @@ class Outputs:
         self._data = data
         self._prefix = f"jobs/{job_id}/outputs/"
 
-    def keep(self, epoch: int, folder: Path, go_on: Callable[[], bool]) -> tuple[int, dict[str, str]]:
+    def keep(
+        self,
+        epoch: int,
+        folder: Path,
+        go_on: Callable[[], bool],
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> tuple[int, dict[str, str]]:
         """Upload the folder's files, the smallest first, while `go_on` returns True. A missing folder counts as empty.
+
+        Several files are uploaded at a time, and several threads call both functions. `on_progress` is called whenever
+        bytes have arrived.
 
         After a failed upload the next file is tried, until `_MOST_FAILURES` have failed in a row. The store's errors
         are not raised, because the caller has to know which files were uploaded.
@@ -105,26 +120,48 @@ class Outputs:
         except StoreError as error:
             _log.warning("no output of epoch %d is kept: %s", epoch, error)
             return 0, skipped | {entry.path: _store_failure(error) for entry in entries}
-        uploaded, failures = 0, 0
-        for entry in sorted(entries, key=lambda entry: (bool(entry.same_as), entry.size, entry.path)):
-            reason = skipped.get(entry.same_as)
-            if entry.kind is EntryKind.FILE and not entry.same_as and place + entry.content not in present:
-                path = Path(os.fsdecode(os.path.join(root, unescape_path(entry.path))))
-                if failures >= _MOST_FAILURES:
-                    reason = GIVEN_UP
-                elif not go_on():
-                    reason = NO_TIME
-                else:
-                    try:
-                        reason, failures = self._upload(place + entry.content, path), 0
-                    except StoreError as error:
-                        _log.warning("output %s is not kept: %s", entry.path, error)
-                        reason, failures = _store_failure(error), failures + 1
-            if reason is None:
-                uploaded += 1
-            else:
-                skipped[entry.path] = reason
-        return uploaded, skipped
+        files = [entry for entry in entries if entry.kind is EntryKind.FILE and not entry.same_as]
+        skipped |= self._upload_files(
+            place, root, [entry for entry in files if place + entry.content not in present], go_on, on_progress
+        )
+        skipped |= {entry.path: skipped[entry.same_as] for entry in entries if entry.same_as in skipped}
+        return sum(entry.path not in skipped for entry in entries), skipped
+
+    def _upload_files(
+        self,
+        place: str,
+        root: bytes,
+        files: list[TreeEntry],
+        go_on: Callable[[], bool],
+        on_progress: Callable[[], None],
+    ) -> dict[str, str]:
+        """Upload files. Return the reason for each file that was not uploaded, by path."""
+        failures = 0
+        lock = threading.Lock()
+
+        def upload(entry: TreeEntry) -> str | None:
+            nonlocal failures
+            if failures >= _MOST_FAILURES:
+                return GIVEN_UP
+            if not go_on():
+                return NO_TIME
+            path = Path(os.fsdecode(os.path.join(root, unescape_path(entry.path))))
+            try:
+                reason = self._upload(place + entry.content, path, on_progress)
+            except StoreError as error:
+                _log.warning("output %s is not kept: %s", entry.path, error)
+                with lock:
+                    failures += 1
+                return _store_failure(error)
+            with lock:
+                failures = 0
+            return reason
+
+        files = sorted(files, key=lambda entry: (entry.size, entry.path))
+        reasons = [upload(entry) for entry in files[:_SEQUENTIAL_FILES]]
+        with ThreadPoolExecutor(_PARALLEL_FILES, "everspot-outputs") as pool:
+            reasons += pool.map(upload, files[_SEQUENTIAL_FILES:])
+        return {entry.path: reason for entry, reason in zip(files, reasons, strict=True) if reason is not None}
 
     def put(self, epoch: int, path: str, data: bytes) -> None:
         """Write one output before `keep` uploads the others of its attempt. `path`: a plain path. An existing output of
@@ -233,10 +270,10 @@ class Outputs:
                 continue
             return
 
-    def _upload(self, key: str, path: Path) -> str | None:
+    def _upload(self, key: str, path: Path, on_progress: Callable[[], None]) -> str | None:
         """Upload a file. Return None, or the reason for a failure."""
         try:
-            self._data.upload(key, path)
+            self._data.upload(key, path, lambda _: on_progress())
         except KeyTaken:  # this process's own upload, whose answer was lost
             return None
         except (OSError, ValueError) as error:  # removed meanwhile, unreadable, or refused by the store's client
@@ -247,8 +284,8 @@ class Outputs:
 def _store_failure(error: StoreError) -> str:
     """Return why the store did not take a file, without the file's name."""
     if isinstance(error, StoreDenied):
-        return "the store refuses it: a permission is missing"
-    return "the bucket does not exist" if isinstance(error, StoreMissing) else NO_ANSWER
+        return DENIED
+    return NO_BUCKET if isinstance(error, StoreMissing) else NO_ANSWER
 
 
 def _describe_entries(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:

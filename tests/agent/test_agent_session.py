@@ -17,6 +17,7 @@ from everspot_core.jobs.job import JobSpec, JobSubmission, Resources
 from everspot_core.jobs.profile import PROFILE_FOLDER, Profile, ProfileRequest, ProfileState
 from everspot_core.jobs.records import EventKind, JobState, Market, Progress, Reason
 from everspot_store import DigestMismatch, ManualClock, Store, StoreDenied, StoreUnavailable
+from everspot_store.backend import Moved, Uploaded
 from everspot_store.folder import FolderBackend
 from everspot_train.agent.actions import JobKey, StopDemand
 from everspot_train.agent.artifacts.assess import ProgramEnd
@@ -25,7 +26,7 @@ from everspot_train.agent.folder import FolderCheckpoints
 from everspot_train.agent.hardware import Hardware
 from everspot_train.agent.process import JobLaunch, LocalLauncher
 from everspot_train.agent.profiles import LOOK_EVERY
-from everspot_train.agent.session import JobSession, renewal_interval
+from everspot_train.agent.session import OUTPUT_TIME, JobSession, renewal_interval
 from everspot_train.agent.starter import Starter, Surroundings
 from everspot_train.agent.utilization.counters import JobCounters
 from everspot_train.agent.world import LeaseView
@@ -534,7 +535,7 @@ def test_outputs_are_uploaded_again_to_a_store_that_did_not_answer(
     (tmp_path / "outputs" / "result.csv").write_text("1,2")
     upload, calls = store.data.upload, []
 
-    def failing(key: str, path: Path) -> None:
+    def failing(key: str, path: Path, moved: Any = None) -> None:
         if "/outputs/" in key:
             calls.append(key)
             session.renew_if_due()  # as the agent's helper thread does
@@ -551,6 +552,64 @@ def test_outputs_are_uploaded_again_to_a_store_that_did_not_answer(
     else:
         assert outputs == [] and skipped[0]["reason"] == "the store did not answer"
         assert len(calls) <= FAST.orphan_limit / timedelta(seconds=15) + 1
+
+
+def test_outputs_are_uploaded_as_long_as_they_arrive(
+    store: Store, session: JobSession, ended: FolderCheckpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = session.artifacts.outputs = tmp_path / "outputs"
+    outputs.mkdir()
+    for number in range(5):
+        (outputs / f"{number}.json").write_text("{}")
+    upload = store.data.upload
+
+    def slowly(key: str, path: Path, moved: Moved | None = None) -> Uploaded:
+        if "/outputs/" in key:
+            CLOCK.advance(OUTPUT_TIME / 2)
+            session.renew_if_due()  # as the agent's helper thread does
+        return upload(key, path, moved)
+
+    monkeypatch.setattr(store.data, "upload", slowly)
+    assert session.conclude(FINISHED, None)
+    document = store.records.get("job-1")
+    assert document is not None and document.value.state is JobState.SUCCEEDED
+    assert len(store.outputs("job-1").list()) == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(StoreUnavailable("503"), Reason.MACHINE), (StoreDenied("403"), Reason.DENIED)]
+)
+def test_a_job_without_its_outputs_has_not_succeeded(
+    store: Store,
+    session: JobSession,
+    ended: FolderCheckpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    reason: Reason,
+) -> None:
+    outputs = session.artifacts.outputs = tmp_path / "outputs"
+    outputs.mkdir()
+    for name in ("a", "b"):
+        (outputs / name).write_text(name)
+    upload = store.data.upload
+
+    def refuse(key: str, path: Path, moved: Moved | None = None) -> Uploaded:
+        session.renew_if_due()  # as the agent's helper thread does
+        if key.endswith("/outputs/000001/b"):
+            raise error
+        return upload(key, path, moved)
+
+    monkeypatch.setattr(store.data, "upload", refuse)
+    assert session.conclude(FINISHED, None)
+    document = store.records.get("job-1")
+    assert document is not None
+    record = document.value
+    assert (record.state, record.last_reason, record.unstarted) == (JobState.PENDING, reason, ["i-1"])
+    assert "1 of its outputs are not uploaded: b (the store" in record.detail
+    events = {event.kind: event.data for event in store.events("job-1")}
+    assert EventKind.FINISHED not in events and events[EventKind.SKIPPED]["paths"] == ["b"]
+    assert [output.path for output in store.outputs("job-1").list()] == ["a"]
 
 
 @pytest.mark.parametrize(("steps", "failed_loads"), [((), 1), ((7,), 1), ((7, 8), 0)])

@@ -5,10 +5,12 @@
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 from everspot_store import ManualClock, Store
+from everspot_store.backend import Moved, Uploaded
 from everspot_store.code import pack, unpack
 from everspot_store.errors import UnsafeArchive
 from everspot_store.file_tree import (
@@ -134,6 +136,26 @@ def test_a_store_that_fails_is_the_reason_for_which_outputs_are_not_kept(
     assert store.outputs("job-1").keep(1, tmp_path, lambda: True) == (kept_count, dict.fromkeys(names, reason))
     assert faults.spent
     assert len(store.outputs("job-1").list()) == kept_count
+
+
+class Meeting(MemoryBackend):
+    """Takes the files whose names begin with `pair` two at a time only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._barrier = threading.Barrier(2)
+
+    def upload(self, key: str, path: Path, moved: Moved | None = None) -> Uploaded:
+        if path.name.startswith("pair"):
+            self._barrier.wait(60)
+        return super().upload(key, path, moved)
+
+
+def test_many_outputs_are_uploaded_several_at_a_time(tmp_path: Path) -> None:
+    for name in [*"abcdefgh", "pair-1", "pair-2", "pair-3", "pair-4"]:
+        write(os.fsencode(tmp_path), name.encode())
+    store = faulty_store(MemoryBackend(), Meeting(), ManualClock(), FaultScript())
+    assert store.outputs("job-1").keep(1, tmp_path, lambda: True) == (12, {})
 
 
 def test_after_three_files_in_a_row_that_the_store_does_not_take_no_more_is_tried(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from everspot_core.clock import Clock
 from everspot_core.jobs.records import EventKind, Reason
 from everspot_store import Fenced, Store, StoreError, StoreUnavailable
-from everspot_store.outputs import GIVEN_UP, NO_ANSWER, NO_TIME
+from everspot_store.outputs import DENIED, GIVEN_UP, NO_ANSWER, NO_BUCKET, NO_TIME
 
 from everspot_train.agent.actions import JobKey
 from everspot_train.agent.artifacts.assess import ProgramEnd
@@ -37,7 +37,7 @@ _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a program that was killed by SIGKILL, for example for lack of memory: the program's, and the code of a
 shell around it."""
 
-_UNFINISHED = (NO_TIME, NO_ANSWER, GIVEN_UP)
+_UNFINISHED = (NO_TIME, NO_ANSWER, GIVEN_UP, DENIED, NO_BUCKET)
 """The reasons for outputs that would be uploaded with more time, or by another attempt."""
 
 _LONGEST_FAILURE = 300
@@ -194,17 +194,27 @@ class JobArtifacts:
         elif status.phase is TrainingPhase.FAILED and status.resumed_from is None and (scratch / RESTORED).is_dir():
             self._quietly("failed load", lambda: folder.note_failed_load(library=True))
 
-    def keep_outputs(self, has_time: Callable[[], bool]) -> bool:
-        """Upload the folder of outputs while `has_time` returns True. An event reports the files that were not
-        uploaded. Return False if some of them would have been uploaded with more time."""
+    def keep_outputs(
+        self, has_time: Callable[[], bool], on_progress: Callable[[], None] = lambda: None
+    ) -> dict[str, str]:
+        """Upload the folder of outputs while `has_time` returns True. `on_progress`: called when bytes have arrived. An
+        event reports the files that were not uploaded. Return the reasons for those of them that would have been
+        uploaded with more time, or by another attempt, by path."""
         folder = self.outputs
         if folder is None or self._launched_at is None or not folder.is_dir():
-            return True
-        outputs, last_try = self._store.outputs(self._job.job_id), self._clock.monotonic() + self._outage_limit
+            return {}
+        outputs, progress_at = self._store.outputs(self._job.job_id), self._clock.monotonic()
+
+        def note_progress() -> None:
+            nonlocal progress_at
+            progress_at = self._clock.monotonic()
+            on_progress()
+
         try:
             while True:
-                _, skipped = outputs.keep(self._job.epoch, folder, has_time)
-                if NO_ANSWER not in skipped.values() or self._clock.monotonic() + _TRY_AGAIN >= last_try:
+                _, skipped = outputs.keep(self._job.epoch, folder, has_time, note_progress)
+                silence = self._clock.monotonic() - progress_at
+                if NO_ANSWER not in skipped.values() or silence + _TRY_AGAIN >= self._outage_limit:
                     break
                 self._clock.sleep(_TRY_AGAIN)
                 if not has_time():
@@ -214,7 +224,7 @@ class JobArtifacts:
             self._emit(EventKind.SKIPPED, folder="outputs", reason=f"the agent failed: {words}")
             raise
         emit_skipped(self._emit, "outputs", skipped)
-        return not any(reason in _UNFINISHED for reason in skipped.values())
+        return {path: reason for path, reason in skipped.items() if reason in _UNFINISHED}
 
     def _quietly(self, subject: str, action: Callable[[], None]) -> None:
         try:

@@ -18,6 +18,7 @@ from everspot_core.jobs.records import EventKind, JobRecord, Progress, Reason
 from everspot_core.jobs.shard_traffic import ShardTraffic, sum_traffic
 from everspot_core.jobs.utilization_limit import GpuUseWatch
 from everspot_store import Lease, Store, StoreError, StoreUnavailable, TreeInUse, remove_tree
+from everspot_store.outputs import DENIED, NO_BUCKET
 from pydantic import JsonValue
 
 from everspot_train.agent import memory
@@ -52,9 +53,11 @@ _log = logging.getLogger(__name__)
 
 TAIL_BYTES = 8000
 OUTPUT_TIME = timedelta(minutes=30)
-"""The longest time for uploading the log and the outputs of a job that has ended."""
+"""The upload of the log and the outputs of a job that has ended stops when nothing has arrived for this time."""
 CANCEL_TIME = timedelta(seconds=30)
-"""The same of a job that was cancelled."""
+"""The longest time for the same upload of a job that was cancelled."""
+MOST_NAMES = 5
+"""The most missing outputs that a job's record names."""
 RENEWED_AFTER = 0.6
 """The fraction of the lease's length after which it is renewed."""
 RENEW_AGAIN = timedelta(seconds=5)
@@ -119,7 +122,7 @@ class JobSession:
         self._decided: Ending | None = None
         self._uploads: Background | None = None
         self._uploads_end = timedelta()
-        self._outputs_complete = False
+        self._missing_outputs: dict[str, str] | None = None  # the reasons by path; None until their upload has ended
         self._over = False
         self._crash_noted = False
         self._failure: Failure | None = None
@@ -435,8 +438,8 @@ class JobSession:
             self._note_unreported(ending)
             uploads = self._begin_uploads(ending, deadline)
             if self._decided is None:
-                is_complete = self._await_uploads(uploads, ending, deadline) and is_folder_kept
-                self._decided = self._decide_ending(ending, stop, find_stop, is_complete=is_complete)
+                self._await_uploads(uploads, ending, deadline)
+                self._decided = self._decide_ending(ending, stop, find_stop, is_folder_kept=is_folder_kept)
             ending = self._decided
             self._quietly("ending", lambda: self._write_ending(ending, stop))
             self._quietly("events", self._events.write)
@@ -456,13 +459,21 @@ class JobSession:
     def _begin_uploads(self, ending: Ending, deadline: Callable[[], timedelta | None]) -> Background:
         """Upload what is left of the log, the profile, the TensorBoard files and the outputs in a thread. A second call
         returns the first call's thread."""
-        end = self._clock.monotonic() + (CANCEL_TIME if ending.reason is Reason.CANCEL else OUTPUT_TIME)
+        is_cancelled = ending.reason is Reason.CANCEL
 
         def has_time() -> bool:
-            return self._clock.monotonic() < min(end, deadline() or end)
+            end = deadline()
+            # The rest of the time is for the event about the missing outputs.
+            last = self._uploads_end if end is None else min(self._uploads_end, end - RELEASE_TIME / 2)
+            return self._clock.monotonic() < last
+
+        def note_progress() -> None:
+            if not is_cancelled:
+                self._uploads_end = self._clock.monotonic() + OUTPUT_TIME
 
         def keep_outputs() -> None:
-            self._outputs_complete = self.artifacts.keep_outputs(has_time)
+            note_progress()
+            self._missing_outputs = self.artifacts.keep_outputs(has_time, note_progress)
 
         def upload() -> None:
             self._quietly("logs", self._logs.ship_rest)
@@ -471,11 +482,12 @@ class JobSession:
             self._quietly("outputs", keep_outputs)
 
         if self._uploads is None:
-            self._uploads_end, self._uploads = end, Background(upload)
+            self._uploads_end = self._clock.monotonic() + (CANCEL_TIME if is_cancelled else OUTPUT_TIME)
+            self._uploads = Background(upload)
         return self._uploads
 
-    def _await_uploads(self, uploads: Background, ending: Ending, deadline: Callable[[], timedelta | None]) -> bool:
-        """Wait for the uploads, at most until their time is over. Return whether the outputs are complete.
+    def _await_uploads(self, uploads: Background, ending: Ending, deadline: Callable[[], timedelta | None]) -> None:
+        """Wait for the uploads, at most until their time is over.
 
         If the machine is taken, a finished job waits as long as its release allows, any other not at all."""
 
@@ -485,7 +497,7 @@ class JobSession:
                 return True
             return now >= self._uploads_end
 
-        return uploads.wait(is_over) and self._outputs_complete
+        uploads.wait(is_over)
 
     def _decide_ending(
         self,
@@ -493,13 +505,16 @@ class JobSession:
         stop: StopDemand | None,
         find_stop: Callable[[], StopDemand | None],
         *,
-        is_complete: bool,
+        is_folder_kept: bool,
     ) -> Ending:
-        """Return the ending; an interruption if the machine is taken before all files of a finished job are
-        uploaded."""
+        """Return the ending; an interruption if the machine is taken before all files of a finished job are uploaded,
+        or if its outputs cannot be uploaded."""
         current = find_stop() or stop
-        if ending.reason is not Reason.FINISHED or is_complete or current is None or current.deadline is None:
+        has_outputs = self._missing_outputs == {}
+        if ending.reason is not Reason.FINISHED or (has_outputs and is_folder_kept):
             return ending
+        if current is None or current.deadline is None:
+            return ending if has_outputs else self._lack_outputs(ending)
         if stop is None or stop.deadline is None:
             action_at = current.action_at.isoformat() if current.action_at else None
             self.emit(
@@ -507,6 +522,20 @@ class JobSession:
             )
         _log.warning("job %s, epoch %d has finished, and no time is left to upload its files", *self.key)
         return replace(ending, reason=current.reason if current.reason.preemption else Reason.NOTICE)
+
+    def _lack_outputs(self, ending: Ending) -> Ending:
+        """Return the ending of a finished job whose outputs could not be uploaded. The next attempt resumes from the
+        last checkpoint. A bounded number of attempts is made, each on another machine."""
+        missing = self._missing_outputs
+        if missing is None:
+            message = "the job has finished, and its outputs could not be uploaded"
+            return replace(ending, reason=Reason.MACHINE, message=message, unstarted=True)
+        names = ", ".join(sorted(missing)[:MOST_NAMES]) + (", …" if len(missing) > MOST_NAMES else "")
+        reasons = "; ".join(sorted(set(missing.values())))
+        message = f"the job has finished, and {len(missing)} of its outputs are not uploaded: {names} ({reasons})"
+        is_denied = not {DENIED, NO_BUCKET}.isdisjoint(missing.values())
+        reason = Reason.DENIED if is_denied else Reason.MACHINE
+        return replace(ending, reason=reason, message=message, unstarted=True)
 
     def _note_unreported(self, ending: Ending) -> None:
         """Write a line into the log if the ended program never reported the metric of its `stop`."""

@@ -4,6 +4,7 @@ import os
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from everspot_store import ManualClock, Store
@@ -24,14 +25,13 @@ class Keeping:
         self.checkpoints = store.checkpoints("job-1", 1)
         self.files = UserFiles(root / "checkpoints", self.clock)
 
-    def publish(self, step: int, limit: int | None = None) -> dict[str, str]:
+    def publish(self, step: int, limit: int | None = None, *, again: bool = False) -> dict[str, str]:
         """Publish a snapshot. Returns the step under which each file was uploaded, by path."""
-        directory = self.root / f"snapshot-{step}"
-        directory.mkdir()
+        directory = Path(mkdtemp(dir=self.root))
         (directory / "state.pt").write_text("state")
         unchanged = self.files.add_to(directory, step, limit)
         files = {path.name: path for path in directory.iterdir()}
-        done = self.checkpoints.publish(step, files, {}, 2, unchanged)
+        done = self.checkpoints.publish(step, files, {}, 2, unchanged, again=again)
         self.files.published(step, done.parts)
         if not (directory / USER_TREE).exists():
             return {}
@@ -94,6 +94,20 @@ def test_a_file_that_does_not_fit_now_keeps_its_published_content(tmp_path: Path
     best.unlink()
     twin.unlink()
     assert keeping.publish(6) == {"small": "2"}
+
+
+def test_an_attempt_that_publishes_the_restored_step_again_gives_no_name_twice(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path)
+    for name in ("large", "small"):
+        (tmp_path / "checkpoints" / name).write_text(f"{name} file")
+    keeping.publish(100)
+    checkpoint = keeping.checkpoints.restore(tmp_path / "parts")
+    assert checkpoint is not None
+    keeping.files = UserFiles(tmp_path / "checkpoints", keeping.clock)
+    keeping.files.resume(tmp_path / "parts" / USER_TREE, checkpoint.parts)
+    (tmp_path / "checkpoints" / "small").write_text("new")
+    keeping.publish(100, limit=5, again=True)
+    assert keeping.restore() == {"large": "large file", "small": "new"}
 
 
 def test_a_hard_link_of_a_file_that_was_not_copied_has_no_content_either(tmp_path: Path) -> None:

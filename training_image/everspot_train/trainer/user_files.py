@@ -86,8 +86,7 @@ class UserFiles:
                     elif limit is not None and status.st_size > limit:
                         raise OSError("the notice leaves no time for it")
                     else:
-                        self._copies += 1
-                        name = f"{USER_FILE}{step}-{self._copies}"
+                        name = self._new_name(step)
                         self._copy(path, stamp, directory / name)
                         limit = limit - status.st_size if limit is not None else None
                         entry = entry.model_copy(update={"content": name})
@@ -104,6 +103,14 @@ class UserFiles:
         self._names = names
         self._pending[step] = entries
         return stored
+
+    def _new_name(self, step: int) -> str:
+        """Return a name for a new part. An earlier attempt may have published parts of the same step."""
+        while True:
+            self._copies += 1
+            name = f"{USER_FILE}{step}-{self._copies}"
+            if name not in self._parts:
+                return name
 
     def _carry(self, path: bytes, entries: Iterable[TreeEntry], stored: dict[str, Part]) -> TreeEntry | None:
         """Return the last published entry of a path, and add its part to `stored`. Return None without one.

@@ -35,7 +35,13 @@ def pack_layer(entries: Iterable[Entry], files: Mapping[str, Path] | None = None
     return gzip.compress(raw.getvalue(), 1)
 
 
-def write_layout(folder: Path, layers: list[bytes], env: Iterable[str] = (), architecture: str = ARCHITECTURE) -> None:
+def write_layout(
+    folder: Path,
+    layers: list[bytes],
+    env: Iterable[str] = (),
+    architecture: str = ARCHITECTURE,
+    compression: str = "gzip",
+) -> None:
     """Write an image into a folder, as image-layout.md of the OCI image specification describes it."""
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
@@ -49,7 +55,7 @@ def write_layout(folder: Path, layers: list[bytes], env: Iterable[str] = (), arc
     manifest = {
         "schemaVersion": 2,
         "config": add(json.dumps(config).encode(), "config.v1+json"),
-        "layers": [add(layer, "layer.v1.tar+gzip") for layer in layers],
+        "layers": [add(layer, f"layer.v1.tar+{compression}") for layer in layers],
     }
     described = add(json.dumps(manifest).encode(), "manifest.v1+json")
     described["platform"] = {"architecture": architecture, "os": "linux"}

@@ -300,6 +300,13 @@ def test_an_image_for_another_processor_is_refused(tmp_path: Path) -> None:
         lay_image(tmp_path / "layout", tmp_path / "trees", CLOCK)
 
 
+def test_an_image_with_layers_of_zstd_is_refused_by_name(tmp_path: Path) -> None:
+    frame = bytes.fromhex("28b52ffd2000010000")  # an empty frame of RFC 8878
+    write_layout(tmp_path / "layout", [pack_layer([]), frame], compression="zstd")
+    with pytest.raises(NotReady, match="2 layers compressed with zstd: build it with gzip, for example `docker"):
+        lay_image(tmp_path / "layout", tmp_path / "trees", CLOCK)
+
+
 def test_few_trees_stay_and_none_that_a_job_uses_is_removed(tmp_path: Path) -> None:
     images = []
     for number in range(6):

@@ -22,6 +22,7 @@ from everspot_train.prepare.oci_layout import (
     blob_path,
     fetched_layout,
     fetched_layouts,
+    list_layers,
     read_digest,
     read_document,
     select_manifest,
@@ -91,6 +92,7 @@ def _write_layout(registry: ImageRegistry, image: RegistryImage, layout: Path, t
     kind = top.get("mediaType") or (INDEXES[0] if "manifests" in top else "")
     index = {"schemaVersion": 2, "manifests": [{"mediaType": kind, "digest": image.digest}]}
     manifest = read(select_manifest(index, image.name, read))
+    list_layers(manifest)  # before they are fetched
     descriptors = {read_digest(entry): entry for entry in (manifest.get("config"), *(manifest.get("layers") or []))}
     try:
         trees.make_room(sum(max(0, int(entry.get("size") or 0)) for entry in descriptors.values()))

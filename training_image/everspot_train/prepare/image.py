@@ -26,7 +26,7 @@ from everspot_store.tree_cache import RESERVE
 
 from everspot_train.prepare.errors import NotReady
 from everspot_train.prepare.inside import resolve_inside
-from everspot_train.prepare.oci_layout import blob_path, find_manifest, read_digest, read_document
+from everspot_train.prepare.oci_layout import blob_path, find_manifest, list_layers, read_digest, read_document
 
 MOUNT_POINTS = ("proc", "sys", "dev", "tmp")
 """Folders of the tree that the container shows from the machine."""
@@ -102,13 +102,12 @@ def _variables(config: dict[str, Any]) -> dict[str, str]:
 def _unpack(layout: Path, manifest: dict[str, Any], part: Path) -> None:
     remove_tree(part)
     part.mkdir()
-    layers = manifest.get("layers") or []
+    layers = list_layers(manifest)
     sys.stdout.write(f"everspot: unpacking the image, {counted(len(layers), 'layer')}\n")
     sys.stdout.flush()
     unpacker = LayerUnpacker(part)
     try:
-        for descriptor in layers:
-            digest = read_digest(descriptor)
+        for digest in layers:
             with _VerifiedFile(blob_path(layout, digest), digest) as blob:
                 unpacker.add_layer(blob)
         unpacker.make_mount_points()

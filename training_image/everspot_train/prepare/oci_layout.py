@@ -17,6 +17,10 @@ MOST_DOCUMENT = 4 << 20
 """The most bytes of a manifest or a configuration that registries accept."""
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 """Media types of lists of manifests, one for each processor."""
+ZSTD = "+zstd"
+"""The end of the media type of a layer that is compressed with zstd (layer.md)."""
+GZIP = "`docker buildx build --output type=image,compression=gzip,force-compression=true`"
+"""The command that also compresses the layers of a base image with gzip (docs.docker.com/build/exporters)."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -88,6 +92,22 @@ def read_digest(descriptor: Any) -> str:
     if name != "sha256" or len(hexadecimal) != 64 or set(hexadecimal) - set("0123456789abcdef"):
         raise NotReady(f"image: {digest!r} is no SHA-256 digest")
     return f"sha256:{hexadecimal}"
+
+
+def list_layers(manifest: dict[str, Any]) -> list[str]:
+    """Return the digests of the layers of a manifest, the lowest first.
+
+    Raises:
+        NotReady: if one has no SHA-256 digest, or is compressed with zstd, which Python 3.11 cannot read.
+    """
+    layers = manifest.get("layers") or []
+    digests = [read_digest(layer) for layer in layers]
+    zstd = [layer for layer in layers if str(layer.get("mediaType")).endswith(ZSTD)]
+    if zstd:
+        raise NotReady(
+            f"image: {counted(len(zstd), 'layer')} compressed with zstd: build it with gzip, for example {GZIP}"
+        )
+    return digests
 
 
 def blob_path(layout: Path, digest: str) -> Path:

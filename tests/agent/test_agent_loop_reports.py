@@ -114,7 +114,9 @@ def test_a_trainer_of_lightning_with_its_defaults_keeps_its_checkpoints_and_repo
     assert "resumes True, warned of the middle: False" in lines
     assert "by hand, warned of the middle: True" in lines
     assert "best checkpoints/lightning/fit-1/epoch=2-step=48.ckpt True" in lines
-    (left,) = (line for line in lines if line.startswith("left "))
-    assert "'checkpoints/lightning/fit-1/epoch=2-step=48.ckpt'" in left and left.count("checkpoints/lightning") == 1
+    (skipped,) = (line for line in lines if line.startswith("left "))
+    assert (
+        "'checkpoints/lightning/fit-1/epoch=2-step=48.ckpt'" in skipped and skipped.count("checkpoints/lightning") == 1
+    )
     assert record.progress.step == record.progress.durable_step == 48
     assert "hp_metric" not in record.progress.metrics

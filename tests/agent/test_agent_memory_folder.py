@@ -19,11 +19,13 @@ def launcher() -> str:
 
 def memory_files(agent: int) -> list[Path]:
     """The memory of jobs, of the agent with this process id."""
-    claimed = [folder for folder in MEMORY.glob(f"{PREFIX}*") if is_claimed(folder) and holds(agent, folder / "lock")]
+    claimed = [
+        folder for folder in MEMORY.glob(f"{PREFIX}*") if is_claimed(folder) and has_opened(agent, folder / "lock")
+    ]
     return [path for folder in claimed for path in folder.glob("*/memory-*")]
 
 
-def holds(pid: int, path: Path) -> bool:
+def has_opened(pid: int, path: Path) -> bool:
     return any(link.resolve() == path for link in Path(f"/proc/{pid}/fd").iterdir())
 
 

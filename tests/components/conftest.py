@@ -4,7 +4,7 @@ import asyncio
 import copy
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -153,10 +153,12 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Recorder, di
         *,
         preview: bool = False,
         endpoints: tuple[str, ...] | None = None,
+        routes: Sequence[dict[str, str]] = (),
         vcpus: dict[str, float | None] | None = None,
     ) -> tuple[Recorder, dict[str, Any]]:
         recorder, outputs = Recorder(), dict[str, Any]()
         recorder.vcpus = vcpus or {}
+        recorder.routes = list(routes)
         if endpoints is not None:
             recorder.endpoints = endpoints
 

@@ -252,6 +252,21 @@ def test_subnets_from_which_nothing_is_reached_are_refused_and_named(declare: De
     assert "subnetIds[1]: eu-west-1b cannot reach sqs, sts: the VPC has no interface endpoint with private DNS" in text
 
 
+@pytest.mark.parametrize("gateway", [{"gatewayId": "igw-0abc"}, {"carrierGatewayId": "cagw-0abc"}])
+def test_a_public_subnet_is_no_way_out_for_instances_without_public_addresses(
+    declare: Declare, spec: Any, gateway: dict[str, str]
+) -> None:
+    args: Any = {k: v for k, v in {**spec, **EXISTING, "egress": {"cidrs": ["0.0.0.0/0"]}}.items() if v is not None}
+    routes = [{"cidrBlock": "0.0.0.0/0", **gateway}]
+    program = lambda: {"id": AwsTrainingCluster("train", args).vpc_id}  # noqa: E731
+    with pytest.raises(pulumi.RunError) as refused:
+        declare(program, preview=True, endpoints=(), routes=routes)
+    text = str(refused.value)
+    assert "subnetIds[0]: eu-west-1a cannot reach S3" in text and "eu-west-1a cannot reach ec2, sqs, sts" in text
+    assert "It is a public subnet: its internet gateway carries only instances with a public address" in text
+    declare(program, preview=True, endpoints=(), routes=[{"cidrBlock": "0.0.0.0/0", "natGatewayId": "nat-1"}])
+
+
 def test_the_wrong_half_of_the_settings_is_refused(cluster: Any) -> None:
     with pytest.raises(pulumi.RunError) as refused:
         cluster(**EXISTING, flow_log_bucket_arn="arn:aws:s3:::flows", egress={"proxy": "http://u:p@proxy:1"})

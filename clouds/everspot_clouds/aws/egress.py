@@ -17,6 +17,11 @@ ALWAYS_DIRECT = ("169.254.169.254", "fd00:ec2::254", "127.0.0.0/8", "::1")
 DEFAULT_ROUTE = "0.0.0.0/0"
 """The destination of a route to a NAT gateway, a transit gateway or a firewall."""
 
+PUBLIC = (
+    "It is a public subnet: its internet gateway carries only instances with a public address, and instances of a "
+    "cluster have none. Name private subnets (with a NAT gateway or endpoints)"
+)
+
 _PROXY = re.compile(r"^(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+)(?::(?P<port>\d{1,5}))?/?\Z")
 _PREFIX_LIST = re.compile(r"^pl-[0-9a-f]+\Z")
 _GROUP = re.compile(r"^sg-[0-9a-f]+\Z")
@@ -24,12 +29,18 @@ _GROUP = re.compile(r"^sg-[0-9a-f]+\Z")
 
 @dataclass(frozen=True)
 class Subnet:
-    """A subnet and its routes. `table`: id of its route table; `destinations`: blocks and ids of prefix lists to which
-    its routes out of the VPC lead."""
+    """A subnet and its routes.
+
+    Attributes:
+        table: id of its route table.
+        destinations: blocks and ids of prefix lists to which its routes lead instances out of the VPC.
+        public: whether a route leads to an internet gateway.
+    """
 
     id: str
     table: str
     destinations: tuple[str, ...]
+    public: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,7 @@ def way_problems(problems: Problems, subnets: Sequence[Subnet], ways: Ways, serv
     for index, subnet in enumerate(subnets):
         here = f"subnetIds[{index}]"
         out = _leads_out(subnet, ways.allowed)
+        public = f". {PUBLIC}" if subnet.public else ""
         # S3's own prefix list is always allowed, so that a default route is enough for it.
         if subnet.table not in (ways.gateway_tables or ()) and not out and DEFAULT_ROUTE not in subnet.destinations:
             reason = (
@@ -118,13 +130,15 @@ def way_problems(problems: Problems, subnets: Sequence[Subnet], ways: Ways, serv
                 if ways.gateway_tables is None
                 else (f"its route table {subnet.table} is not in S3's gateway endpoint")
             )
-            problems.add(here, f"{subnet.id} cannot reach S3: {reason}, and no route leads to what egress allows")
+            problems.add(
+                here, f"{subnet.id} cannot reach S3: {reason}, and no route leads to what egress allows{public}"
+            )
         missing = [service for service in services if service not in ways.interfaces]
         if missing and not out:
             problems.add(
                 here,
                 f"{subnet.id} cannot reach {', '.join(missing)}: the VPC has no interface endpoint with private DNS "
-                "for it, and no route leads to what egress allows (egress.cidrs, prefixListIds, proxy)",
+                f"for it, and no route leads to what egress allows (egress.cidrs, prefixListIds, proxy){public}",
             )
 
 

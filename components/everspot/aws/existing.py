@@ -158,17 +158,28 @@ def _check_ways(
         proxied=egress.get("proxy") is not None,
     )
     subnets = [
-        Subnet(id=subnet["id"], table=routes["routeTableId"], destinations=_destinations(routes))
+        Subnet(
+            id=subnet["id"],
+            table=routes["routeTableId"],
+            destinations=_destinations(routes),
+            public=any(map(_public, routes["routes"])),
+        )
         for subnet, routes in zip(network["subnets"], network["routes"], strict=True)
     ]
     way_problems(problems, subnets, ways, services)
 
 
 def _destinations(table: Answer) -> tuple[str, ...]:
-    """Destinations of the routes that leave the VPC. Routes to gateway endpoints are left out, because the
-    endpoints themselves are read."""
-    ways = [r for r in table["routes"] if r.get("gatewayId") != "local" and not _gateway_endpoint(r)]
+    """Destinations of the routes by which instances leave the VPC. Routes to gateway endpoints are left out, because
+    the endpoints themselves are read, and routes to an internet or carrier gateway, which carry only instances with a
+    public address (Amazon VPC User Guide, "Internet gateway configuration"; AWS Wavelength Developer Guide, "Carrier
+    gateways"): Everspot's have none."""
+    ways = [r for r in table["routes"] if r.get("gatewayId") != "local" and not _gateway_endpoint(r) and not _public(r)]
     return tuple(destination for r in ways if (destination := r.get("cidrBlock") or r.get("destinationPrefixListId")))
+
+
+def _public(route: Answer) -> bool:
+    return str(route.get("gatewayId") or "").startswith("igw-") or bool(route.get("carrierGatewayId"))
 
 
 def _gateway_endpoint(route: Answer) -> bool:

@@ -21,6 +21,7 @@ from typing import Any
 import pulumi
 from choices import CHOICES, CloudChoice
 from everspot.common import MAX_CLUSTER_NAME
+from everspot_clouds.aws.rules import BOOTSTRAP
 from everspot_core.validation.problems import BadInputs, Problems, camel, near, shown
 
 PREFIX = "everspot-"
@@ -121,6 +122,13 @@ def _check_stack(problems: Problems, stack: str) -> None:
     )
     problems.need(
         _plain_name(stack), "", f"the stack's name, {stack!r}, names the cluster: lower-case letters, digits and dashes"
+    )
+
+    problems.need(
+        not f"{PREFIX}{stack}-".startswith(f"{BOOTSTRAP}-"),
+        "",
+        f"the stack's name, {stack!r}, names the cluster {PREFIX}{stack}: roles whose names begin with {BOOTSTRAP}- "
+        "are the bootstrap's, and no deployment may change them",
     )
 
 

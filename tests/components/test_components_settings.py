@@ -207,6 +207,10 @@ def test_the_stacks_own_name_is_named_where_it_does_not_fit(settings: Any) -> No
         settings.read_settings(config, stack="s" * 24)
     with pytest.raises(pulumi.RunError, match="the stack's name, 'Dev_1', names the cluster: lower-case"):
         settings.read_settings(config, stack="Dev_1")
+    for stack in ("bootstrap", "bootstrap-eu"):
+        with pytest.raises(pulumi.RunError, match="begin with everspot-bootstrap- are the bootstrap's"):
+            settings.read_settings(config, stack=stack)
+    assert settings.read_settings(config, stack="bootstraps").cluster is not None
     parsed = settings.read_settings(config, stack="s" * 23)
     check_cluster(settings.cluster_name("s" * 23), parsed.cluster.args)
 

@@ -282,6 +282,8 @@ def test_the_kubernetes_cluster_is_reached_by_its_endpoint_or_by_a_context(pool:
     recorder = pool(context="research-admin")
     (provider,) = recorder.of_type("pulumi:providers:kubernetes")
     assert provider.inputs["context"] == "research-admin"
+    # Another identifier replaces the provider and all of its objects; another context alone moves nothing.
+    assert provider.inputs["clusterIdentifier"] == "eu-west-1/research"
     assert "kubeconfig" not in provider.inputs
     assert "aws:eks/getCluster:getCluster" not in recorder.calls
     assert PLUGIN.count(".") == 2

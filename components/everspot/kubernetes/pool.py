@@ -148,7 +148,9 @@ class AwsKubernetesPool(pulumi.ComponentResource):
         """Return the provider that reaches the Kubernetes cluster: by a context of the kubeconfig, or by what EKS says
         of its endpoint."""
         if "context" in self._args:
-            reached: dict[str, Any] = {"context": self._args["context"]}
+            # Without the identifier the provider takes another context for the same cluster, and moves nothing.
+            identifier = f"{self._place.region}/{self._args['eks_cluster']}"
+            reached: dict[str, Any] = {"context": self._args["context"], "clusterIdentifier": identifier}
         else:
             cluster = self._args["eks_cluster"]
             missing = f"eksCluster: {cluster} cannot be described (eks:DescribeCluster): is it one of this region?"

@@ -164,8 +164,8 @@ def removed(engine: Engine, environment: str, revisions: Revisions) -> Environme
     text = (
         f"Pulumi.{environment}.yaml is deleted, and the stack {environment} still has {count} resources. Destroy the "
         f"stack first (everspot cluster down --stack {environment}, or pulumi destroy), or keep the file. "
-        "A renamed file is "
-        f"another stack: rename the stack too (pulumi stack rename)."
+        "A renamed file is another stack, and a renamed stack declares another cluster: all resources are named "
+        "after it."
     )
     diagnostics = (Diagnostic(severity="error", text=text),)
     return EnvironmentReport(

@@ -253,7 +253,9 @@ def test_an_environment_whose_settings_are_deleted_is_refused_while_its_stack_ha
     done = desk.run("preview", "--base", "HEAD~1", "--out", "reports", "--json")
     (report,) = json.loads(done.stdout)["reports"]
     assert (report["environment"], report["outcome"]) == ("dev", "failed")
-    assert "the stack dev still has 3 resources" in report["diagnostics"][0]["text"]
+    text = report["diagnostics"][0]["text"]
+    assert "the stack dev still has 3 resources" in text
+    assert "a renamed stack declares another cluster" in text and "pulumi stack rename" not in text
 
 
 def test_a_stack_whose_count_is_not_told_is_counted_and_not_taken_for_empty(desk: Desk, engine: Engine) -> None:

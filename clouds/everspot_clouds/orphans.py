@@ -38,6 +38,11 @@ class Orphan:
     command: str = ""
 
     @property
+    def by_hand(self) -> bool:
+        """Whether `down` leaves it to a person: it may have data, or belong to another cluster of the same name."""
+        return self.resource.by_hand or self.resource.unmarked
+
+    @property
     def cost(self) -> str:
         """The cost of an hour, for people."""
         if self.usd_per_hour is None:
@@ -49,6 +54,7 @@ class Orphan:
         """The orphan and its cost, for people."""
         parts = [counted(len(self.parts), "instance")] if self.parts else []
         parts += sorted({part.role for part in self.parts if part.role})
+        parts += ["without the mark of this cluster's store"] if self.resource.unmarked else []
         details = ", ".join(detail for detail in (self.resource.detail, *parts) if detail)
         return f"{self.resource.kind} {self.resource.name} ({details}): {self.cost}"
 

@@ -43,10 +43,24 @@ def test_what_may_have_data_is_named_and_stays(ground: Ground) -> None:
     ground.place.others = [bucket, RemainingResource(kind="queue", name="q-9", detail="https://q-9")]
     answer = ground.run()
     assert "What belongs to no stack is removed as well: queue q-9" in answer.err
-    assert "What belongs to no stack and may have data stays: bucket b-9 (arn:b-9): cost not known" in answer.err
+    assert (
+        "What belongs to no stack and may have data or another owner stays: bucket b-9 (arn:b-9): cost not known"
+        in answer.err
+    )
     answer = ground.run("--yes", "--json")
     assert answer.code == 0, answer.err
     assert answer.json["orphans_removed"] == ["q-9"] and ground.place.removed == ["q-9"]
+
+
+def test_what_may_be_another_clusters_of_this_name_is_named_and_stays(ground: Ground) -> None:
+    """After the destroy, too: neither ended nor waited for."""
+    ground.place.resources = [machine("i-other", "fleet-other", unmarked=True), machine("i-standing", unmarked=True)]
+    ground.place.costless = [RemainingResource(kind="vpc", name="vpc-other", unmarked=True)]
+    answer = ground.run("--yes", "--json")
+    assert answer.code == 0, answer.err
+    assert "data or another owner stays: instance i-other (" in answer.err and "vpc vpc-other" in answer.err
+    assert (ground.place.removed, ground.place.ended) == ([], ["i-standing"])
+    assert len(ground.destroyed) == 1
 
 
 def test_what_cannot_be_removed_is_named_with_its_command_and_nothing_is_destroyed(ground: Ground) -> None:

@@ -5,13 +5,15 @@ from typing import Any
 
 from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.http_api import Api
-from everspot_core.capacity.launching import LaunchIntent, LaunchPool
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool, store_mark
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Manifest
 from everspot_local.cloud import LocalCloud
 from everspot_store import SystemClock
 
 REGION, CLUSTER = "europe-west4", "train"
+CONTROL_URL = "gs://train-control"
+MARK = store_mark(CONTROL_URL)
 A, B, C = (f"{REGION}-{letter}" for letter in "abc")
 TEMPLATE = f"projects/everspot-local/regions/{REGION}/instanceTemplates/{CLUSTER}-elastic"
 SPOT = {"provisioningModel": "SPOT", "instanceTerminationAction": "DELETE"}
@@ -44,10 +46,10 @@ class GoogleSite:
         """Return the properties of a standard machine."""
         return {
             "machineType": "g2-standard-4",
-            "disks": self.disks({"everspot-cluster": CLUSTER}),
+            "disks": self.disks({"everspot-cluster": CLUSTER, "everspot-store": MARK}),
             "networkInterfaces": [{"subnetwork": f"regions/{REGION}/subnetworks/net"}],
             "scheduling": STANDARD,
-            "labels": {"everspot-cluster": CLUSTER, "everspot-image": "train-image-7"},
+            "labels": {"everspot-cluster": CLUSTER, "everspot-store": MARK, "everspot-image": "train-image-7"},
             **more,
         }
 
@@ -94,7 +96,7 @@ class GoogleSite:
 
     def manifest(self, **fields: Any) -> Manifest:
         """The cluster's."""
-        urls = {"control_url": "gs://train-control", "data_url": "gs://train-data"}
+        urls = {"control_url": CONTROL_URL, "data_url": "gs://train-data"}
         return Manifest(cluster=CLUSTER, cloud="gcp", region=REGION, account="everspot-local", **{**urls, **fields})
 
     def intent(
@@ -103,7 +105,7 @@ class GoogleSite:
         """A launch of pools (type, zone), best first."""
         self.seq += 1
         return LaunchIntent(
-            seq=self.seq, token=f"{self.seq:032x}", jobs=tuple(f"job-{n}" for n in range(jobs)),
+            seq=self.seq, token=f"{MARK}{self.seq:024x}", jobs=tuple(f"job-{n}" for n in range(jobs)),
             pools=tuple(
                 LaunchPool(instance_type=kind, zone=zone, market=market, place="net") for kind, zone in pools
             ),

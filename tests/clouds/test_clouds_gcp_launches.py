@@ -14,13 +14,13 @@ from everspot_clouds.gcp.errors import ApiError, StillUnderWay
 from everspot_clouds.gcp.instances import of_cluster
 from everspot_clouds.gcp.site import GcpSite
 from everspot_clouds.gcp.zones import Zones
-from everspot_core.capacity.launching import LaunchTrouble
+from everspot_core.capacity.launching import LaunchTrouble, store_mark
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.records import Role
 from everspot_local.cloud import LocalCloud
 from everspot_store import ManualClock
-from google_site import CLUSTER, SPOT, A, B, C, GoogleSite
+from google_site import CLUSTER, MARK, SPOT, A, B, C, GoogleSite
 
 FOUR, EIGHT = "g2-standard-4", "g2-standard-8"
 AT = "2026-01-01T00:00:00+00:00"
@@ -114,7 +114,7 @@ def test_an_operation_that_is_not_found_yet_refuses_no_pool(site: GoogleSite, cl
 def test_one_that_may_not_be_ended_is_told_once_the_others_have_ended(site: GoogleSite, cloud: GcpCloud) -> None:
     launched = cloud.launch(site.intent((FOUR, A), jobs=3)).instances
     protected, *others = (instance.instance_id for instance in launched)
-    name = {raw["id"]: raw["name"] for raw in of_cluster(site.api, CLUSTER)}[protected]
+    name = {raw["id"]: raw["name"] for raw in of_cluster(site.api, CLUSTER, "")}[protected]
     site.do("POST", f"zones/{A}/instances/{name}/setDeletionProtection?deletionProtection=true")
     with pytest.raises(ApiError, match=r"(?i)deletion"):
         cloud.terminate([protected, "12345", *others])
@@ -310,7 +310,7 @@ def test_an_end_is_told_however_long_its_operation_has_taken() -> None:
 def test_a_deletion_without_an_answer_hides_no_instance() -> None:
     clock = ManualClock()
     api = Slow(clock)
-    api.status, api.labels = "TERMINATED", {"everspot-launch": "1" * 32}
+    api.status, api.labels = "TERMINATED", {"everspot-launch": store_mark(MANIFEST.control_url)}
     cloud = GcpCloud(cast(Any, api), MANIFEST, clock, None)
     assert [i.instance_id for i in cloud.instances()] == ["7"]
 
@@ -319,7 +319,7 @@ def test_what_is_only_switched_off_is_deleted_if_a_scheduler_launched_it(site: G
     stops = {"provisioningModel": "SPOT", "instanceTerminationAction": "STOP"}
     labels = {"everspot-cluster": CLUSTER}
     own = site.run("by-hand", B, scheduling=stops, labels=labels)
-    launched = site.run("launched", A, scheduling=stops, labels={**labels, "everspot-launch": "1" * 32})
+    launched = site.run("launched", A, scheduling=stops, labels={**labels, "everspot-launch": MARK + "1" * 24})
     reading = GcpCloud.open(site.manifest(), site.clock, reads=True)
     for name in (own, launched):
         site.cloud.do("interrupt", instance=name, notice=False)

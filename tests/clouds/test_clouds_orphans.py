@@ -8,11 +8,13 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
+from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.aws.site import AwsSite
 from everspot_clouds.base import CloudError, RemainingResource
 from everspot_clouds.orphans import find_orphans, unclaimed
 from everspot_clouds.registry import provider
 from everspot_clouds.stack_state import declared_clusters, list_ids
+from everspot_core.capacity.launching import store_mark
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Manifest
 from everspot_local.aws.environment import owner as aws_owner
@@ -23,6 +25,7 @@ from google_site import REGION, TEMPLATE, A, GoogleSite
 from hypothesis import given
 from hypothesis import strategies as st
 
+OWN, OTHER = store_mark("s3://known-bucket-1"), store_mark("s3://others-bucket-1")
 INSTANCE = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": Market.ON_DEMAND}
 
 
@@ -143,12 +146,12 @@ def test_a_deletion_that_aws_refuses_within_its_answer_is_an_error(amazon: Calla
 
 
 def test_queues_rules_alarms_keys_and_buckets_of_no_stack_are_found_on_aws(amazon: Callable[[str], Any]) -> None:
-    tags = [{"Key": "everspot:cluster", "Value": "train"}]
+    tags = [{"Key": "everspot:cluster", "Value": "train"}, {"Key": "everspot:store", "Value": OWN}]
     for name, cluster in (("known", "train"), ("lost", "train"), ("strange", "other")):
-        own = {"everspot:cluster": cluster}
+        own = {"everspot:cluster": cluster, "everspot:store": OWN}
         amazon("sqs").create_queue(QueueName=name, tags=own)
         amazon("s3").create_bucket(Bucket=f"{name}-bucket-1")
-        owned = {"TagSet": [{"Key": "everspot:cluster", "Value": cluster}]}
+        owned = {"TagSet": [{"Key": key, "Value": value} for key, value in own.items()]}
         amazon("s3").put_bucket_tagging(Bucket=f"{name}-bucket-1", Tagging=owned)
     events, watch = amazon("events"), amazon("cloudwatch")
     events.put_rule(Name="lost-rule", EventPattern='{"source": ["aws.ec2"]}', Tags=tags)
@@ -158,7 +161,7 @@ def test_queues_rules_alarms_keys_and_buckets_of_no_stack_are_found_on_aws(amazo
     watch.put_metric_alarm(
         AlarmName="lost-alarm", MetricName="m", ComparisonOperator="GreaterThanThreshold", Tags=tags, **alarm
     )
-    key_tags = [{"TagKey": "everspot:cluster", "TagValue": "train"}]
+    key_tags = [{"TagKey": tag["Key"], "TagValue": tag["Value"]} for tag in tags]
     key_id = amazon("kms").create_key(Tags=key_tags)["KeyMetadata"]["KeyId"]
     urls = {"control_url": "s3://known-bucket-1?region=us-east-1", "data_url": "s3://known-bucket-1"}
     manifest = Manifest(cluster="train", cloud="aws", region="us-east-1", **urls)
@@ -179,10 +182,79 @@ def test_queues_rules_alarms_keys_and_buckets_of_no_stack_are_found_on_aws(amazo
     assert len(amazon("sqs").list_queues()["QueueUrls"]) == 2
 
 
+def test_another_cluster_of_the_same_name_is_left_alone_on_aws(amazon: Callable[[str], Any]) -> None:
+    ec2, ids = amazon("ec2"), {}
+    image = ec2.describe_images(Owners=["self", "amazon"])["Images"][0]["ImageId"]
+    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    marks = {"own": {"everspot:store": OWN}, "other": {"everspot:store": OTHER}, "none": {}}
+    marks["karpenter"] = {"karpenter.sh/nodepool": "train", "karpenter.k8s.aws/ec2nodeclass": "train"}
+    launches = {"launched": {"everspot:launch": f"{OWN}77"}, "launched by other": {"everspot:launch": f"{OTHER}77"}}
+    for number, (owner, mark) in enumerate({**marks, **launches}.items()):
+        tags = {"everspot:cluster": "train", **mark}
+        as_list = [{"Key": key, "Value": value} for key, value in tags.items()]
+        of = lambda kind, tags=as_list: [{"ResourceType": kind, "Tags": tags}]  # noqa: E731
+        blocks = {"CidrBlock": f"10.0.{number}.0/24", "AvailabilityZone": "us-east-1a"}
+        subnet = ec2.create_subnet(VpcId=vpc, **blocks, TagSpecifications=of("subnet"))["Subnet"]["SubnetId"]
+        volume = ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, TagSpecifications=of("volume"))["VolumeId"]
+        queue = amazon("sqs").create_queue(QueueName=f"queue-{number}", tags=tags)["QueueUrl"].rpartition("/")[2]
+        (instance,) = ec2.run_instances(
+            ImageId=image, InstanceType="g5.xlarge", MinCount=1, MaxCount=1, SubnetId=subnet,
+            TagSpecifications=of("instance"),
+        )["Instances"]  # fmt: skip
+        ids[owner] = {subnet, volume, queue, instance["InstanceId"]}
+    urls = {"control_url": "s3://known-bucket-1?region=us-east-1", "data_url": "s3://known-bucket-1"}
+    manifest = Manifest(cluster="train", cloud="aws", region="us-east-1", **urls)
+    others = ids["other"] | ids["launched by other"] | {name for name in ids["karpenter"] if "queue" not in name}
+    orphans = find_orphans(manifest, [], SystemClock())
+    removed = {orphan.resource.name for orphan in orphans if not orphan.by_hand}
+    assert removed >= ids["own"] and not removed & (others | ids["none"])
+    assert {orphan.resource.name for orphan in orphans if orphan.by_hand} >= ids["none"]
+    assert not {orphan.resource.name for orphan in orphans} & others
+    for orphan in orphans:
+        assert bool(orphan.command) is not orphan.by_hand
+        assert ("without the mark of this cluster's store" in orphan.sentence) is orphan.by_hand
+    listed = {item.name: item.launched for item in provider("aws").site(manifest).remaining()}
+    (launched,) = (name for name in ids["launched"] if name.startswith("i-"))
+    assert [name for name, by_scheduler in listed.items() if by_scheduler] == [launched]
+    cloud = AwsCloud.open(manifest, SystemClock(), reads=True)
+    assert {instance.instance_id for instance in cloud.instances()} == {
+        name for owner in ("own", "none", "launched") for name in ids[owner] if name.startswith("i-")
+    }
+    cloud.close()
+
+
+def test_another_cluster_of_the_same_name_is_left_alone_on_google_cloud(site: GoogleSite) -> None:
+    manifest = site.manifest(control_url="gs://known-bucket-1", data_url="gs://known-bucket-1")
+    own, other = store_mark("gs://known-bucket-1"), store_mark("gs://others-bucket-1")
+    marks = {"own": {"everspot-store": own}, "other": {"everspot-store": other}, "none": {}}
+    project, stray = "projects/everspot-local", {}
+    for owner, mark in marks.items():
+        labels = {"everspot-cluster": "train", **mark}
+        site.template(f"template-{owner}", labels=labels, disks=site.disks(labels))
+        site.api.call("PUT", "pubsub", f"{project}/topics/topic-{owner}", body={"labels": labels})
+        body = {
+            "name": f"group-{owner}", "baseInstanceName": owner, "targetSize": 0,
+            "versions": [{"instanceTemplate": TEMPLATE.replace("train-elastic", f"template-{owner}")}],
+            "distributionPolicy": {"targetShape": "ANY"},
+            "updatePolicy": {"type": "OPPORTUNISTIC", "instanceRedistributionType": "NONE"},
+        }  # fmt: skip
+        site.do("POST", f"regions/{REGION}/instanceGroupManagers", body)
+        stray[owner] = site.run(f"stray-{owner}", A, labels=labels)
+    names = lambda owner: {f"template-{owner}", f"topic-{owner}", f"group-{owner}", stray[owner]}  # noqa: E731
+    orphans = find_orphans(manifest, ["train-elastic"], site.clock)
+    assert {orphan.resource.name for orphan in orphans if not orphan.by_hand} == names("own")
+    assert {orphan.resource.name for orphan in orphans if orphan.by_hand} == names("none")
+    assert all(bool(orphan.command) is not orphan.by_hand for orphan in orphans)
+    cloud = provider("gcp").reading(manifest, site.clock)
+    assert cloud is not None
+    assert {instance.instance_id for instance in cloud.instances()} == {stray["own"], stray["none"]}
+    cloud.close()
+
+
 def test_subscriptions_topics_and_buckets_of_no_stack_are_found_on_google_cloud(site: GoogleSite) -> None:
     project = "projects/everspot-local"
     for name, cluster in (("train-known", "train"), ("train-lost", "train"), ("train-strange", "other")):
-        labels = {"everspot-cluster": cluster}
+        labels = {"everspot-cluster": cluster, "everspot-store": store_mark("gs://train-known-bucket")}
         site.api.call("PUT", "pubsub", f"{project}/topics/{name}", body={"labels": labels})
         body = {"topic": f"{project}/topics/{name}", "labels": labels}
         site.api.call("PUT", "pubsub", f"{project}/subscriptions/{name}-s", body=body)

@@ -127,7 +127,7 @@ TAGS = {"Project": "vision", "Team": "ml", "Environment": "test"}
         ({"Owner": "v" * 257}, "tags.Owner", "has 257 characters; 256 are allowed"),
         ({"project": "x"}, "tags.project", "differs from Project in case only"),
         ({"Owner": 3}, "tags.Owner", "has to be a text, not 3"),
-        ({f"t{n}": "x" for n in range(45)}, "tags", "at most 47 tags of one's own, 48 are given"),
+        ({f"t{n}": "x" for n in range(45)}, "tags", "at most 45 tags of one's own, 48 are given"),
     ],
 )
 def test_tags_are_what_every_service_takes(spec: Any, tags: Any, path: str, reason: str) -> None:
@@ -197,7 +197,7 @@ def test_what_is_no_arn_is_refused(spec: Any, field: str, value: Any, reason: st
 @pytest.mark.parametrize(
     ("make", "room"),
     [
-        (lambda name, more: AwsStore(name, more), 47),
+        (lambda name, more: AwsStore(name, more), 45),
         (lambda name, more: AwsInterruptionEvents(name, more), 43),
         (lambda name, more: AwsIdentity(name, {**more, "control_arn": "c", "data_arn": "d", "queue_arn": "q"}), 46),
     ],

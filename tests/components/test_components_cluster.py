@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from everspot import AwsTrainingCluster, AwsTrainingClusterArgs
 from everspot.aws import policies
+from everspot_core.capacity.launching import store_mark
 from federated_pair import ON_GOOGLE
 
 Declare = Callable[..., tuple[Any, dict[str, Any]]]
@@ -235,6 +236,25 @@ def test_instances_and_volumes_carry_the_tags_by_which_they_are_found_and_billed
             assert tags["everspot:cluster"] == "train"
             assert tags["everspot:role"] == role
             assert {"Project", "Team", "Environment"} <= set(tags)
+
+
+def test_all_but_the_store_bears_the_mark_of_the_store(cluster: Cluster) -> None:
+    """Another cluster of this name may be in the account."""
+    recorder, marked, unmarked = cluster(), set(), set()
+    for resource in recorder.resources:
+        specs = [spec["tags"] for spec in resource.inputs.get("tagSpecifications") or ()]
+        tags = resource.inputs.get("tags") or {}
+        if isinstance(tags, list):
+            tags = {tag["key"]: tag["value"] for tag in tags}
+        for each in (tags, *specs):
+            if "everspot:cluster" in each:
+                (marked if each.get("everspot:store") == store_mark("s3://train-store-control-id") else unmarked).add(
+                    resource.typ
+                )
+    assert unmarked == {"aws:s3/bucket:Bucket"}
+    assert {kind.rpartition(":")[2] for kind in marked} >= {
+        "Fleet", "Group", "LaunchTemplate", "Vpc", "Subnet", "SecurityGroup", "VpcEndpoint", "Queue", "Role",
+    }  # fmt: skip
 
 
 def test_security_groups_open_port_443_to_endpoints_and_s3_and_nothing_else(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from everspot import GcpTrainingCluster
 from everspot_clouds.gcp.rules import HEALTH_PORT
+from everspot_core.capacity.launching import store_mark
 from gcp_cluster_helpers import (
     ELASTIC,
     FIREWALL,
@@ -114,6 +115,19 @@ def test_the_two_manifests_and_cluster_json_tell_each_reader_what_it_needs(clust
     assert elastic["places"] == dict.fromkeys(ZONES, SUBNETWORK)
     assert elastic["tags"]["everspot-cluster"] == "train"
     assert elastic["tags"] == recorder.inputs("train-elastic-template")["labels"]  # a request's labels replace these
+
+
+def test_all_but_the_store_bears_the_mark_of_the_store(cluster: Cluster) -> None:
+    """Another cluster of this name may be in the project."""
+    recorder, marked, unmarked = cluster(), set(), set()
+    for resource in recorder.resources:
+        disks = [disk.get("labels") or {} for disk in resource.inputs.get("disks") or ()]
+        for each in (resource.inputs.get("labels") or {}, resource.inputs.get("userLabels") or {}, *disks):
+            if "everspot-cluster" in each:
+                own = each.get("everspot-store") == store_mark("gs://train-store-control")
+                (marked if own else unmarked).add(resource.typ)
+    assert unmarked == {"gcp:storage/bucket:Bucket"}
+    assert {kind.rpartition(":")[2] for kind in marked} >= {"RegionInstanceTemplate", "Topic", "Subscription"}
 
 
 def test_agents_limit_each_job_by_a_role_that_nobody_is_granted(cluster: Cluster) -> None:

@@ -80,9 +80,11 @@ def orphan_checks(
 
 def _check(orphan: Orphan) -> Check:
     free = orphan.usd_per_hour == 0 and not orphan.parts
-    verdict = Verdict.WARN if free or orphan.resource.by_hand else Verdict.FAIL
+    verdict = Verdict.WARN if free or orphan.by_hand else Verdict.FAIL
     fix = orphan.command or "delete it with the cloud's tools"
-    if orphan.resource.by_hand:
+    if orphan.resource.unmarked:
+        fix = "is it another cluster's of this name? If it is not: delete it with the cloud's tools"
+    elif orphan.by_hand:
         fix = f"{fix}; or keep it, and take the cluster's tag or label away"
     elif orphan.command:
         fix = f"{fix}; `everspot cluster down` removes it too"

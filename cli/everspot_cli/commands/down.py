@@ -92,7 +92,7 @@ def down(
     declared.destroy(lambda line: session.errors.print(line, style="dim", soft_wrap=True))
     if declared.pending:
         declared.clear_pending()
-    remaining = _check(session, site)
+    remaining = _check(cloud_view)
     retained = [resource.name for resource in remaining if resource.retained]
     if retained and drained is not None:
         _settle(session)  # records the ends of the scheduler's and the standing instances, which the destroy ended
@@ -182,6 +182,14 @@ class _CloudView:
     site: Site
     declared_ids: Collection[str]
 
+    def list_own(self) -> list[RemainingResource]:
+        """Return the remaining resources without those that may belong to another cluster of the same name."""
+        return [
+            resource
+            for resource in _list_remaining(self.site)
+            if not resource.unmarked or resource.name in self.declared_ids or resource.part_of in self.declared_ids
+        ]
+
     def orphans(self) -> list[Orphan]:
         """Return the resources that belong to no stack, with their cost."""
         refused: list[str] = []
@@ -213,12 +221,12 @@ def _confirm(
         f"{declared.outputs['cluster']} ({declared.label}) has {counted(len(running), 'instance')}. "
         "Its jobs checkpoint, and everything that the stack declares is destroyed."
     )
-    removed = [item.sentence for item in orphans if not item.resource.by_hand]
-    stays = [item.sentence for item in orphans if item.resource.by_hand]
+    removed = [item.sentence for item in orphans if not item.by_hand]
+    stays = [item.sentence for item in orphans if item.by_hand]
     if removed:
         words += f" What belongs to no stack is removed as well: {first_few(removed, _SHOWN)}."
     if stays:
-        words += f" What belongs to no stack and may have data stays: {first_few(stays, _SHOWN)}."
+        words += f" What belongs to no stack and may have data or another owner stays: {first_few(stays, _SHOWN)}."
     buckets = declared.deletes()
     jobs = _list_unfinished_jobs(session) if buckets else []
     if buckets:
@@ -342,7 +350,7 @@ def _remove_orphans(cloud_view: _CloudView) -> list[str]:
     Free resources are removed last, since billed ones may depend on them. A free one that cannot be removed is only
     reported.
     """
-    orphans = [orphan for orphan in cloud_view.orphans() if not orphan.resource.by_hand]
+    orphans = [orphan for orphan in cloud_view.orphans() if not orphan.by_hand]
     if not orphans:
         return []
     session, site = cloud_view.session, cloud_view.site
@@ -388,12 +396,13 @@ def _remove(site: Site, resources: Sequence[RemainingResource]) -> None:
         raise CliError(f"{names} cannot be removed: {error}", Exit.UNAVAILABLE, hint=error.fix) from None
 
 
-def _check(session: Session, site: Site) -> list[RemainingResource]:
-    """Return the resources that remain after the destroy, once those being deleted are gone. Instances that still run
-    are ended."""
+def _check(cloud_view: _CloudView) -> list[RemainingResource]:
+    """Return the cluster's own resources that remain after the destroy, once those being deleted are gone. Instances
+    that still run are ended."""
+    session, site = cloud_view.session, cloud_view.site
 
     def list_undeleted() -> list[RemainingResource]:
-        return [resource for resource in _list_remaining(site) if not resource.retained]
+        return [resource for resource in cloud_view.list_own() if not resource.retained]
 
     ids = [item.name for item in list_undeleted() if item.kind == "instance" and not item.ending]
     if ids:
@@ -401,7 +410,7 @@ def _check(session: Session, site: Site) -> list[RemainingResource]:
         _end(site, ids)
     with session.progress("checking that nothing is left", shown=True):
         _until(session, DELETION_TIMEOUT, list_undeleted)
-    return _list_remaining(site)
+    return cloud_view.list_own()
 
 
 def _refuse_remaining(remaining: Sequence[RemainingResource]) -> None:

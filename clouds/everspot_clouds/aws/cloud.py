@@ -33,7 +33,7 @@ class AwsCloud:
     def __init__(
         self,
         ec2: Any,
-        cluster: str,
+        manifest: Manifest,
         listener: Listener | None,
         sender: Sender | None,
         placement: PlacementScores,
@@ -41,7 +41,8 @@ class AwsCloud:
         *,
         reads: bool = False,
     ) -> None:
-        self._ec2, self._cluster, self._listener, self._sender = ec2, cluster, listener, sender
+        self._ec2, self._listener, self._sender = ec2, listener, sender
+        self._cluster, self._control_url = manifest.cluster, manifest.control_url
         self._placement, self._gauges = placement, gauges
         self._volumes = None if reads else VolumeTags(ec2)
 
@@ -58,11 +59,11 @@ class AwsCloud:
             sqs = session.client("sqs", config=_config(long_poll + _READ))
             listener = Listener(sqs, manifest.queue_url, long_poll=long_poll).start()
         sender, gauges = Sender(session, _config(_READ)), Gauges(session, _config(_READ), manifest.cluster)
-        return cls(ec2, manifest.cluster, listener, sender, PlacementScores(ec2, clock), gauges, reads=reads)
+        return cls(ec2, manifest, listener, sender, PlacementScores(ec2, clock), gauges, reads=reads)
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
-        described = instances.described(self._ec2, self._cluster)
+        described = instances.described(self._ec2, self._cluster, self._control_url)
         if self._volumes is not None:
             self._volumes.look(described)
         return [instances.parse(raw) for raw in described]

@@ -1,16 +1,19 @@
 """The cluster's instances as EC2 describes them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from everspot_core.capacity.launching import LaunchError, LaunchTrouble
+from everspot_core.capacity.launching import LaunchError, LaunchTrouble, has_mark
 from everspot_core.jobs.records import Market, Role
 
 from everspot_clouds.aws import errors
-from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG
+from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG, STORE_TAG
 from everspot_clouds.base import CloudInstance, Phase
+
+KARPENTER = ("karpenter.sh/", "karpenter.k8s.aws/")
+"""Beginnings of the keys of tags that Karpenter gives what it makes (Karpenter, "NodeClasses", spec.tags)."""
 
 INTERRUPTED = "Server.SpotInstanceTermination"
 _CLIENT_ERROR = "Client.InternalError"
@@ -28,14 +31,29 @@ _PHASES = {
 _STATED_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? (?:GMT|UTC)\)")
 
 
-def described(ec2: Any, cluster: str) -> list[dict[str, Any]]:
+def described(ec2: Any, cluster: str, control_url: str) -> list[dict[str, Any]]:
     """Return every instance with the cluster's tag, in the form of DescribeInstances. Ended instances are included
-    while EC2 still describes them.
+    while EC2 still describes them. Those of another cluster of the same name are left out.
 
     Raises:
         botocore's errors.
     """
-    return list(_pages(ec2, CLUSTER_TAG, cluster))
+    return [raw for raw in _pages(ec2, CLUSTER_TAG, cluster) if is_own(tags_of(raw), control_url) is not False]
+
+
+def tags_of(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tags of a resource of EC2 by their keys."""
+    return {tag["Key"]: tag.get("Value", "") for tag in description.get("Tags") or ()}
+
+
+def is_own(tags: Mapping[str, str], control_url: str) -> bool | None:
+    """Return whether a resource with the cluster's tag bears the mark of this cluster's store. None: it bears none.
+
+    The nodes of a cluster on Kubernetes have its tag too, with their volumes and launch templates, and are Karpenter's.
+    """
+    if any(key.startswith(KARPENTER) for key in tags):
+        return False
+    return has_mark(control_url, store=tags.get(STORE_TAG, ""), launch=tags.get(LAUNCH_TAG, ""))
 
 
 def of_launch(ec2: Any, token: str) -> list[CloudInstance]:
@@ -54,7 +72,7 @@ def _pages(ec2: Any, tag: str, value: str) -> Iterator[dict[str, Any]]:
 
 def parse(raw: dict[str, Any]) -> CloudInstance:
     """Return one instance of DescribeInstances."""
-    tags = {tag["Key"]: tag["Value"] for tag in raw.get("Tags", [])}
+    tags = tags_of(raw)
     phase = _PHASES.get(raw["State"]["Name"], Phase.ALIVE)
     transition = raw.get("StateTransitionReason") or ""
     code = (raw.get("StateReason") or {}).get("Code") or ""

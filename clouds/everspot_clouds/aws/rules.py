@@ -44,6 +44,10 @@ begin with `aws:`; Auto Scaling User Guide, "Tag Auto Scaling groups and instanc
 CLUSTER_TAG = "everspot:cluster"
 """Tag of a cluster's resources. The scheduler and the CLI find them by it."""
 
+STORE_TAG = "everspot:store"
+"""Tag of a cluster's resources with the mark of its store, which tells them from those of another cluster of the same
+name in the account. The buckets of the store have none: the manifest names them."""
+
 ROLE_TAG = "everspot:role"
 """Tag of instances: agent or scheduler."""
 

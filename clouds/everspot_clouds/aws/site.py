@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +16,16 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_core.estimate.requested import HOURS_A_MONTH
 
 from everspot_clouds.aws import capacity, errors, fixed_prices
-from everspot_clouds.aws.rules import CLUSTER_TAG, FLEET_TAG, GROUP_TAG, LAUNCH_TAG, ROLE_TAG, dns_suffix
+from everspot_clouds.aws.instances import KARPENTER, is_own, tags_of
+from everspot_clouds.aws.rules import (
+    CLUSTER_TAG,
+    FLEET_TAG,
+    GROUP_TAG,
+    LAUNCH_TAG,
+    ROLE_TAG,
+    STORE_TAG,
+    dns_suffix,
+)
 from everspot_clouds.base import RemainingResource
 
 ALIVE = ("pending", "running", "stopping", "stopped", "shutting-down")
@@ -76,13 +86,15 @@ class AwsSite:
         except BotoCoreError as error:
             raise errors.to_cloud_error(error) from error
         self._cluster, self._region = manifest.cluster, self._ec2.meta.region_name
+        self._control_url = manifest.control_url
         self._filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [manifest.cluster]}]
         self._buckets = [url for url in (manifest.control_url, manifest.data_url) if url.startswith("s3://")]
 
     def remaining(self) -> list[RemainingResource]:
         """See `Site`."""
         try:
-            resources = [*self._instances(), *self._fleets(), *self._groups(), *self._volumes(), *self._endpoints()]
+            capacity = [*self._fleets(), *self._groups()]
+            resources = [*self._instances(capacity), *capacity, *self._volumes(), *self._endpoints()]
             return [*resources, *self._gateways(), *self._addresses(), *self._retained_buckets()]
         except (ClientError, BotoCoreError) as error:
             raise errors.to_cloud_error(error) from error
@@ -90,10 +102,17 @@ class AwsSite:
     def list_unbilled(self) -> list[RemainingResource]:
         """See `Site`. EC2 alone: launch templates, security groups, subnets and all else that it tags."""
         try:
+            owners: dict[str, dict[str, str]] = {}
+            keys = [STORE_TAG, LAUNCH_TAG, *(f"{beginning}*" for beginning in KARPENTER)]
+            of_owners = [{"Name": "key", "Values": keys}]
+            for tag in self._pages("describe_tags", "Tags", Filters=of_owners):
+                owners.setdefault(tag["ResourceId"], {})[tag["Key"]] = tag["Value"]
             return [
-                RemainingResource(kind=tag["ResourceType"], name=tag["ResourceId"])
+                RemainingResource(kind=tag["ResourceType"], name=tag["ResourceId"], unmarked=own is None)
                 for tag in self._pages("describe_tags", "Tags", Filters=self._filters)
-                if tag["Key"] == CLUSTER_TAG and tag["ResourceType"] not in _BILLED
+                if tag["Key"] == CLUSTER_TAG
+                and tag["ResourceType"] not in _BILLED
+                and (own := is_own(owners.get(tag["ResourceId"], {}), self._control_url)) is not False
             ]
         except (ClientError, BotoCoreError) as error:
             raise errors.to_cloud_error(error) from error
@@ -105,11 +124,16 @@ class AwsSite:
             pages = (
                 self._client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=tag_filter)
             )
-            arns = [mapping["ResourceARN"] for page in pages for mapping in page["ResourceTagMappingList"]]
+            mappings = [mapping for page in pages for mapping in page["ResourceTagMappingList"]]
         except (ClientError, BotoCoreError) as error:
             raise errors.to_cloud_error(error) from error
         own_buckets = {urlsplit(url).netloc for url in self._buckets}
-        tagged = [_parse_arn(arn) for arn in arns if arn.split(":")[2] not in ("ec2", "autoscaling")]
+        tagged = [
+            replace(_parse_arn(mapping["ResourceARN"]), unmarked=own is None)
+            for mapping in mappings
+            if mapping["ResourceARN"].split(":")[2] not in ("ec2", "autoscaling")
+            and (own := is_own(tags_of(mapping), self._control_url)) is not False
+        ]
         return [resource for resource in tagged if resource.kind != "bucket" or resource.name not in own_buckets]
 
     def end(self, instances: Iterable[str]) -> None:
@@ -166,7 +190,7 @@ class AwsSite:
 
     def removal(self, resource: RemainingResource) -> str:
         """See `Site`."""
-        command = _REMOVALS.get(resource.kind)
+        command = "" if resource.unmarked else _REMOVALS.get(resource.kind)
         return (
             f"aws {command.format(name=resource.name, detail=resource.detail)} --region {self._region}"
             if command
@@ -177,12 +201,22 @@ class AwsSite:
         for page in self._ec2.get_paginator(call).paginate(**request):
             yield from page[name]
 
-    def _instances(self) -> Iterator[RemainingResource]:
+    def _owned(self, descriptions: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], bool]]:
+        """Yield the resources that are not another cluster's of the same name, each with whether it is unmarked."""
+        for description in descriptions:
+            own = is_own(tags_of(description), self._control_url)
+            if own is not False:
+                yield description, own is None
+
+    def _instances(self, capacity: Iterable[RemainingResource]) -> Iterator[RemainingResource]:
+        """Yield the instances. One without a mark of its own bears that of its fleet or group in `capacity`."""
+        marked = {item.name for item in capacity if not item.unmarked}
         alive = {"Name": "instance-state-name", "Values": list(ALIVE)}
         for reservation in self._pages("describe_instances", "Reservations", Filters=[*self._filters, alive]):
-            for instance in reservation["Instances"]:
-                tags, state = _tags(instance), instance["State"]["Name"]
+            for instance, unmarked in self._owned(reservation["Instances"]):
+                tags, state = tags_of(instance), instance["State"]["Name"]
                 where = instance["Placement"]["AvailabilityZone"]
+                part_of = tags.get(FLEET_TAG) or tags.get(GROUP_TAG) or ""
                 yield RemainingResource(
                     kind=INSTANCE,
                     name=instance["InstanceId"],
@@ -190,7 +224,8 @@ class AwsSite:
                     launched=LAUNCH_TAG in tags,
                     ending=state == "shutting-down",
                     capacity=True,
-                    part_of=tags.get(FLEET_TAG) or tags.get(GROUP_TAG) or "",
+                    part_of=part_of,
+                    unmarked=unmarked and part_of not in marked,
                     role=tags.get(ROLE_TAG, ""),
                     instance_type="" if state in ("stopping", "stopped") else instance["InstanceType"],
                     zone=where,
@@ -200,8 +235,8 @@ class AwsSite:
     def _fleets(self) -> Iterator[RemainingResource]:
         # DescribeFleets has no filter for tags, and leaves out fleets of type instant.
         states = [{"Name": "fleet-state", "Values": list(_FLEETS)}]
-        for fleet in self._pages("describe_fleets", "Fleets", Filters=states):
-            if _tags(fleet).get(CLUSTER_TAG) == self._cluster and fleet.get("Type") != "instant":
+        for fleet, unmarked in self._owned(self._pages("describe_fleets", "Fleets", Filters=states)):
+            if tags_of(fleet).get(CLUSTER_TAG) == self._cluster and fleet.get("Type") != "instant":
                 size = fleet["TargetCapacitySpecification"]["TotalTargetCapacity"]
                 state = fleet["FleetState"]
                 yield RemainingResource(
@@ -210,21 +245,23 @@ class AwsSite:
                     detail=f"target {size}, {state}",
                     ending=state.startswith("deleted"),
                     capacity=True,
+                    unmarked=unmarked,
                 )
 
     def _groups(self) -> Iterator[RemainingResource]:
         pages = self._scaling.get_paginator("describe_auto_scaling_groups").paginate(Filters=self._filters)
-        for group in (group for page in pages for group in page["AutoScalingGroups"]):
+        for group, unmarked in self._owned(group for page in pages for group in page["AutoScalingGroups"]):
             yield RemainingResource(
                 kind="Auto Scaling group",
                 name=group["AutoScalingGroupName"],
                 detail=group.get("Status", ""),
                 ending="Status" in group,
                 capacity=True,
+                unmarked=unmarked,
             )
 
     def _volumes(self) -> Iterator[RemainingResource]:
-        for volume in self._pages("describe_volumes", "Volumes", Filters=self._filters):
+        for volume, unmarked in self._owned(self._pages("describe_volumes", "Volumes", Filters=self._filters)):
             attached = volume.get("Attachments") or []
             yield RemainingResource(
                 kind="volume",
@@ -233,10 +270,12 @@ class AwsSite:
                 usd_per_hour=float(volume["Size"] * fixed_prices.GP3_GIB.usd) / HOURS_A_MONTH,
                 # Volumes go with their instances: the launch templates say so.
                 ending=volume["State"] == "deleting" or bool(attached),
+                unmarked=unmarked,
             )
 
     def _endpoints(self) -> Iterator[RemainingResource]:
-        for endpoint in self._pages("describe_vpc_endpoints", "VpcEndpoints", Filters=self._filters):
+        pages = self._pages("describe_vpc_endpoints", "VpcEndpoints", Filters=self._filters)
+        for endpoint, unmarked in self._owned(pages):
             state = endpoint["State"].lower()
             if state != "deleted":
                 yield RemainingResource(
@@ -245,10 +284,12 @@ class AwsSite:
                     detail=f"{endpoint['ServiceName']}, {state}",
                     ending=state == "deleting",
                     usd_per_hour=len(endpoint.get("SubnetIds") or ()) * float(fixed_prices.ENDPOINT.usd),
+                    unmarked=unmarked,
                 )
 
     def _gateways(self) -> Iterator[RemainingResource]:
-        for gateway in self._pages("describe_nat_gateways", "NatGateways", Filter=self._filters):
+        pages = self._pages("describe_nat_gateways", "NatGateways", Filter=self._filters)
+        for gateway, unmarked in self._owned(pages):
             state = gateway["State"]
             if state not in ("deleted", "failed"):
                 yield RemainingResource(
@@ -257,13 +298,17 @@ class AwsSite:
                     detail=state,
                     ending=state == "deleting",
                     usd_per_hour=float(fixed_prices.NAT.usd),
+                    unmarked=unmarked,
                 )
 
     def _addresses(self) -> Iterator[RemainingResource]:
-        for address in self._ec2.describe_addresses(Filters=self._filters)["Addresses"]:
-            usd = float(fixed_prices.ADDRESS.usd)
+        for address, unmarked in self._owned(self._ec2.describe_addresses(Filters=self._filters)["Addresses"]):
             yield RemainingResource(
-                kind="address", name=address["AllocationId"], detail=address["PublicIp"], usd_per_hour=usd
+                kind="address",
+                name=address["AllocationId"],
+                detail=address["PublicIp"],
+                usd_per_hour=float(fixed_prices.ADDRESS.usd),
+                unmarked=unmarked,
             )
 
     def _retained_buckets(self) -> Iterator[RemainingResource]:
@@ -285,11 +330,6 @@ def _parse_arn(arn: str) -> RemainingResource:
     detail = f"https://sqs.{region}.{dns_suffix(partition)}/{account}/{name}" if kind == "queue" else arn
     usd = _PRICES.get(kind)
     return RemainingResource(kind=kind, name=name, detail=detail, usd_per_hour=usd, by_hand=kind not in _REMOVED)
-
-
-def _tags(description: Mapping[str, Any]) -> dict[str, str]:
-    tags: Sequence[Mapping[str, str]] = description.get("Tags") or []
-    return {tag["Key"]: tag.get("Value", "") for tag in tags}
 
 
 def _check(answer: Mapping[str, Any], failures: str) -> None:

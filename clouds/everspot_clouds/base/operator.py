@@ -65,6 +65,8 @@ class RemainingResource:
         vm_name: Of an instance, if its cloud's commands know it by another name.
         usd_per_hour: The list price of anything but an instance; None if it is not known.
         by_hand: Whether `down` leaves it to a person, since it has data or encrypts some.
+        unmarked: Whether it lacks the mark of the cluster's store, so that it may belong to another cluster of the same
+            name. `down` leaves it to a person too, unless the stack has it.
     """
 
     kind: str
@@ -82,6 +84,7 @@ class RemainingResource:
     vm_name: str = ""
     usd_per_hour: float | None = 0.0
     by_hand: bool = False
+    unmarked: bool = False
 
 
 class Site(Protocol):

@@ -47,7 +47,8 @@ class GcpCloud:
         reads: bool = False,
         tables: Tables = no_tables,
     ) -> None:
-        self._api, self._cluster, self._clock, self._listener = api, manifest.cluster, clock, listener
+        self._api, self._clock, self._listener = api, clock, listener
+        self._cluster, self._control_url = manifest.cluster, manifest.control_url
         self._zones, self._region = Zones(api), manifest.region
         self._capacity = BulkLaunches(api, manifest.cluster, clock, manifest.notice, self._zones)
         self._prices, self._placement = SpotPrices(api, clock, tables), Obtainability(api, manifest.region, clock)
@@ -71,7 +72,8 @@ class GcpCloud:
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
-        described = {str(raw["id"]): raw for raw in instances.of_cluster(self._api, self._cluster)}
+        own = instances.of_cluster(self._api, self._cluster, self._control_url)
+        described = {str(raw["id"]): raw for raw in own}
         if self._powered_off is not None:
             self._powered_off.look(described.values())
         parsed = [instances.parse(raw) for raw in described.values()]
@@ -131,7 +133,7 @@ class GcpCloud:
         # By name and zone, because the conditions of roles know machines by their names. The description is read now,
         # because a group recreates instances under their old names, and an earlier description could map an id to a
         # name that another instance has.
-        places = whereabouts(self._api, self._cluster)
+        places = whereabouts(self._api, self._cluster, self._control_url)
         terminations.terminate(self._api, instances, places)
 
     def quota_name(self, instance_type: str, market: Market) -> str:

@@ -17,13 +17,14 @@ def of_cluster(api: Api, region: str, cluster: str) -> list[dict[str, Any]]:
         group
         for page in api.pages("compute", f"{path}/instanceGroupManagers")
         for group in page.get("items") or ()
-        if own_templates & set(_templates(group))
+        if own_templates & set(template_names(group))
     ]
 
 
-def templates(api: Api, region: str, cluster: str) -> list[str]:
-    """Return the names of the regional templates with the cluster's label. Raises the errors of `Api`."""
-    return [str(template["name"]) for template in _labelled(api, region, cluster)]
+def templates(api: Api, region: str, cluster: str) -> dict[str, Mapping[str, Any]]:
+    """Return the properties of the regional templates with the cluster's label, by their names. Raises the errors of
+    `Api`."""
+    return {str(template["name"]): template["properties"] for template in _labelled(api, region, cluster)}
 
 
 def images(api: Api, region: str, cluster: str) -> list[tuple[str, str]]:
@@ -46,7 +47,8 @@ def _labelled(api: Api, region: str, cluster: str) -> list[dict[str, Any]]:
     ]
 
 
-def _templates(group: Mapping[str, Any]) -> Iterator[str]:
+def template_names(group: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the templates from which a group launches."""
     yield last(str(group.get("instanceTemplate") or ""))
     for version in group.get("versions") or ():
         yield last(str(version.get("instanceTemplate") or ""))

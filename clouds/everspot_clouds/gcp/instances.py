@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from everspot_core.capacity.launching import has_mark
 from everspot_core.capacity.market import Market
 from everspot_core.jobs.records import Role
 
@@ -24,6 +25,7 @@ from everspot_clouds.gcp.rules import (
     LAUNCH_LABEL,
     PREEMPTED,
     ROLE_LABEL,
+    STORE_LABEL,
 )
 
 _PHASES = {
@@ -59,9 +61,17 @@ def described(api: Api, label: str, value: str) -> list[dict[str, Any]]:
     ]
 
 
-def of_cluster(api: Api, cluster: str) -> list[dict[str, Any]]:
-    """Return every instance with the cluster's label. Ended ones are included while they have not been deleted."""
-    return described(api, CLUSTER_LABEL, cluster)
+def of_cluster(api: Api, cluster: str, control_url: str) -> list[dict[str, Any]]:
+    """Return every instance with the cluster's label. Ended ones are included while they have not been deleted, and
+    those of another cluster of the same name are left out."""
+    return [raw for raw in described(api, CLUSTER_LABEL, cluster) if is_own(raw, control_url) is not False]
+
+
+def is_own(document: Mapping[str, Any], control_url: str) -> bool | None:
+    """Return whether a resource with the cluster's label bears the mark of this cluster's store. None: it bears
+    none."""
+    labels = document.get("labels") or {}
+    return has_mark(control_url, store=labels.get(STORE_LABEL, ""), launch=labels.get(LAUNCH_LABEL, ""))
 
 
 def of_launch(api: Api, token: str) -> list[CloudInstance]:
@@ -102,9 +112,9 @@ def places(described: Iterable[Mapping[str, Any]]) -> dict[str, Whereabouts]:
     return {str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"])) for raw in described}
 
 
-def whereabouts(api: Api, cluster: str) -> dict[str, Whereabouts]:
-    """Zone and name of each instance with the cluster's label now, by its id. Raises the errors of `Api`."""
-    return places(of_cluster(api, cluster))
+def whereabouts(api: Api, cluster: str, control_url: str) -> dict[str, Whereabouts]:
+    """Zone and name of each of the cluster's instances now, by its id. Raises the errors of `Api`."""
+    return places(of_cluster(api, cluster, control_url))
 
 
 def _type(raw: Mapping[str, Any]) -> str:

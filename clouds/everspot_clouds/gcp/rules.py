@@ -15,6 +15,10 @@ from everspot_clouds.gcp.boot_rules import TRUSTED as TRUSTED
 CLUSTER_LABEL = "everspot-cluster"
 """Label of a cluster's resources. The scheduler and the CLI find them by it."""
 
+STORE_LABEL = "everspot-store"
+"""Label of a cluster's resources with the mark of its store, which tells them from those of another cluster of the same
+name in the project. The buckets of the store have none: the manifest names them."""
+
 ROLE_LABEL = "everspot-role"
 """Label of instances: agent or scheduler."""
 

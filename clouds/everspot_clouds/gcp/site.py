@@ -4,6 +4,7 @@ Groups and routers have no labels: groups are found by the label of their templa
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -57,19 +58,28 @@ class GcpSite:
     def __init__(self, manifest: Manifest, clock: Clock) -> None:
         """Raises `CloudError` if there are no credentials, or no project is known."""
         self._api: Api = open_api(clock, manifest.account)
-        self._cluster, self._region = manifest.cluster, manifest.region
+        self._cluster, self._region, self._control_url = manifest.cluster, manifest.region, manifest.control_url
         self._buckets = [url for url in (manifest.control_url, manifest.data_url) if url.startswith("gs://")]
 
     def remaining(self) -> list[RemainingResource]:
         """See `Site`."""
         return self._call(
-            lambda: [*self._instances(), *self._groups(), *self._disks(), *self._gateways(), *self._retained_buckets()]
+            lambda: [
+                *self._instances(groups := list(self._groups())),
+                *groups,
+                *self._disks(),
+                *self._gateways(),
+                *self._retained_buckets(),
+            ]
         )
 
     def list_unbilled(self) -> list[RemainingResource]:
         """See `Site`. Instance templates."""
-        names = self._call(lambda: groups.templates(self._api, self._region, self._cluster))
-        return [RemainingResource(kind=TEMPLATE, name=name) for name in names]
+        return [
+            RemainingResource(kind=TEMPLATE, name=name, unmarked=own is None)
+            for name, own in self._call(self._templates).items()
+            if own is not False
+        ]
 
     def list_other_services(self) -> list[RemainingResource]:
         """See `Site`. Subscriptions, topics and buckets; networks and service accounts have no labels."""
@@ -79,8 +89,9 @@ class GcpSite:
         for kind, collection in _COLLECTIONS.items():
             for page in self._api.pages("pubsub", f"projects/{self._api.project}/{collection}"):
                 for document in page.get(collection) or ():
-                    if self._is_labelled(document):
-                        yield RemainingResource(kind=kind, name=last(document["name"]))
+                    own = instances.is_own(document, self._control_url)
+                    if self._is_labelled(document) and own is not False:
+                        yield RemainingResource(kind=kind, name=last(document["name"]), unmarked=own is None)
 
     def _other_buckets(self) -> Iterator[RemainingResource]:
         own_buckets = {urlsplit(url).netloc for url in self._buckets}
@@ -89,6 +100,11 @@ class GcpSite:
                 if self._is_labelled(bucket) and bucket["name"] not in own_buckets:
                     yield RemainingResource(kind=BUCKET, name=bucket["name"], usd_per_hour=None, by_hand=True)
 
+    def _templates(self) -> dict[str, bool | None]:
+        """Return whether each template with the cluster's label bears the mark of the store. None: it bears none."""
+        templates = groups.templates(self._api, self._region, self._cluster)
+        return {name: instances.is_own(properties, self._control_url) for name, properties in templates.items()}
+
     def _is_labelled(self, document: dict[str, Any]) -> bool:
         return bool((document.get("labels") or {}).get(CLUSTER_LABEL) == self._cluster)
 
@@ -96,7 +112,7 @@ class GcpSite:
         """See `Site`."""
 
         def delete_all() -> None:
-            places = instances.whereabouts(self._api, self._cluster)
+            places = instances.whereabouts(self._api, self._cluster, self._control_url)
             for name in dict.fromkeys(ids):
                 if name in places:
                     delete(self._api, places[name])
@@ -116,6 +132,8 @@ class GcpSite:
 
     def removal(self, resource: RemainingResource) -> str:
         """See `Site`."""
+        if resource.unmarked:
+            return ""
         if resource.kind in _COLLECTIONS:
             return f"gcloud pubsub {_COLLECTIONS[resource.kind]} delete {resource.name} --project {self._api.project}"
         if resource.kind == BUCKET:
@@ -141,8 +159,10 @@ class GcpSite:
         except _FAILURES as error:
             raise errors.to_cloud_error(error) from error
 
-    def _instances(self) -> Iterator[RemainingResource]:
-        for raw in instances.of_cluster(self._api, self._cluster):
+    def _instances(self, capacity: Iterable[RemainingResource]) -> Iterator[RemainingResource]:
+        """Yield the instances. One without a mark of its own bears that of its group in `capacity`."""
+        marked = {item.name for item in capacity if not item.unmarked}
+        for raw in instances.of_cluster(self._api, self._cluster, self._control_url):
             instance, labels = instances.parse(raw), raw.get("labels") or {}
             state = str(raw.get("status") or "").lower()
             yield RemainingResource(
@@ -153,6 +173,7 @@ class GcpSite:
                 ending=raw.get("status") in _ENDING,
                 capacity=True,
                 part_of=instance.part_of,
+                unmarked=instances.is_own(raw, self._control_url) is None and instance.part_of not in marked,
                 role=labels.get(ROLE_LABEL, ""),
                 instance_type="" if instance.phase is Phase.ENDED else instance.instance_type,
                 zone=instance.zone,
@@ -161,10 +182,17 @@ class GcpSite:
             )
 
     def _groups(self) -> Iterator[RemainingResource]:
+        templates = self._templates()
         for group in groups.of_cluster(self._api, self._region, self._cluster):
-            yield RemainingResource(
-                kind=GROUP, name=group["name"], detail=f"target {group.get('targetSize', 0)}", capacity=True
-            )
+            marks = {templates.get(name) for name in groups.template_names(group)}
+            if False not in marks:
+                yield RemainingResource(
+                    kind=GROUP,
+                    name=group["name"],
+                    detail=f"target {group.get('targetSize', 0)}",
+                    capacity=True,
+                    unmarked=True not in marks,
+                )
 
     def _disks(self) -> Iterator[RemainingResource]:
         path = f"projects/{self._api.project}/aggregated/disks"
@@ -172,11 +200,13 @@ class GcpSite:
         for page in self._api.pages("compute", path, filter=query):
             for scope in (page.get("items") or {}).values():
                 for disk in scope.get("disks") or ():
-                    yield _disk(disk)
+                    own = instances.is_own(disk, self._control_url)
+                    if own is not False:
+                        yield replace(_disk(disk), unmarked=own is None)
 
     def _gateways(self) -> Iterator[RemainingResource]:
         """Yield the cluster's own. Routers have no labels, so that the name of its `GcpNetwork` decides: the cluster's
-        name alone would also match a cluster whose name only begins like it."""
+        name alone would also match a cluster whose name only begins like it. They bear no mark either."""
         path, prefix = f"projects/{self._api.project}/regions/{self._region}/routers", f"{self._cluster}-network-router"
         for page in self._api.pages("compute", path):
             for router in page.get("items") or ():
@@ -188,6 +218,7 @@ class GcpSite:
                         detail=f"on router {router['name']}",
                         part_of=str(router["name"]),
                         usd_per_hour=float(fixed_prices.NAT_VM.usd),
+                        unmarked=True,
                     )
 
     def _retained_buckets(self) -> Iterator[RemainingResource]:

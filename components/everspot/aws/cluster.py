@@ -1,11 +1,14 @@
 """A whole training cluster from one typed, validated spec."""
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import pulumi
 import pulumi_aws as aws
 from everspot_clouds.aws.hourly import Always
+from everspot_clouds.aws.rules import CLUSTER_TAG, STORE_TAG
+from everspot_core.capacity.launching import store_mark
 from everspot_core.jobs.records import Role
 
 from everspot import common
@@ -34,6 +37,7 @@ from everspot.custom_types import declared_types
 from everspot.federation import build_peers, card
 from everspot.guard import JOB_ROLE, guard, place_guard
 from everspot.manifest import build_declared, build_manifest
+from everspot.marking import StoreMarking
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
 from everspot.scraping import build_metrics
@@ -79,20 +83,23 @@ class AwsTrainingCluster(pulumi.ComponentResource):
     """This cluster as an entry of another one's `federation`."""
 
     def __init__(self, name: str, args: AwsTrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("AwsTrainingCluster"), name, {}, opts)
+        marking = StoreMarking(CLUSTER_TAG, STORE_TAG)
+        marked = pulumi.ResourceOptions(transformations=[marking])
+        super().__init__(common.token("AwsTrainingCluster"), name, {}, pulumi.ResourceOptions.merge(opts, marked))
         check_cluster(name, args, zones_of=lambda: preview_queries.zones_now(self))
         self._name, self._args = name, args
         child = pulumi.ResourceOptions(parent=self)
         self.cluster = pulumi.Output.from_input(name)
         self.region = preview_queries.read_region(self).apply(lambda region: check_region(name, args, region))
         self.image_id = resolve_image(self, args.get("image_id"), args.get("image_parameter"))
-        # The queue first: the provider waits half a minute for it, and the scheduler depends on it.
+        store = AwsStore(f"{name}-store", store_args(name, args), child)
+        self.control_url, self.data_url = store.control_url, store.data_url
+        marking.begin(self.control_url)
+        # The queue early: the provider waits half a minute for it, and the scheduler depends on it.
         events = []
         if args.get("interruption_events", True):
             events = [AwsInterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)]
         self.queue_url = events[0].queue_url if events else pulumi.Output.from_input("")
-        store = AwsStore(f"{name}-store", store_args(name, args), child)
-        self.control_url, self.data_url = store.control_url, store.data_url
         spec, guarded = network_args(name, args, [store.control_arn, store.data_arn]), args.get("guard_jobs", True)
         # Before network and roles: a change that cuts instances or jobs off is refused before anything is changed.
         settings = {**network_place(spec), JOB_ROLE: args.get("job_role", True)}
@@ -194,6 +201,11 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             self, f"{self._name}-metrics", cluster=self._name, tags=tags, vpc_id=self.vpc_id, args=prometheus
         )
 
+    def _launched_tags(self, known: Mapping[str, Any]) -> dict[str, str]:
+        """Return the tags of launched instances, which are those of the template."""
+        tags = tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
+        return {**tags, STORE_TAG: store_mark(known["control_url"])}
+
     def _manifest(
         self,
         role: Role,
@@ -223,7 +235,6 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             *unpriced_types(capacity["instance_types"]),
             self._args.get("scheduler_type", DEFAULT_TYPE),
         ]
-        tags = tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
         return pulumi.Output.all(machine=launched_with(self._machine(identity)), **facts).apply(
             lambda known: build_manifest(
                 role,
@@ -235,7 +246,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
                 facts=known,
                 standing=build_standing(capacity, shape) if published else None,
                 fleet=build_offer(capacity, shape, self._args.get("zones", [])) if published else None,
-                elastic=build_elastic(capacity, tags, known) if elastic is not None else None,
+                elastic=build_elastic(capacity, self._launched_tags(known), known) if elastic is not None else None,
                 notifications=build_notifications(self._args.get("notifications")) if published else None,
                 scheduler_type=self._args.get("scheduler_type", DEFAULT_TYPE) if published else None,
                 list_prices=declared_prices(CLOUD, known["region"], names) if published else None,

@@ -8,8 +8,9 @@ from everspot_core.validation.problems import Problems
 
 from everspot.common import PACKAGE, check_cluster_name, check_mandatory_tags
 
-OWN_TAGS = 3
-"""Number of tags that Everspot itself sets on instances: cluster, role and Name. It leaves 47 to the user."""
+OWN_TAGS = 5
+"""Number of tags that Everspot itself sets on instances: cluster, store, role, launch and Name. It leaves 45 to the
+user."""
 
 
 def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pulumi
-from everspot_clouds.gcp.rules import HEALTH_PORT
+from everspot_clouds.gcp.rules import CLUSTER_LABEL, HEALTH_PORT, STORE_LABEL
+from everspot_core.capacity.launching import store_mark
 from everspot_core.cluster.boot import boot_deadline
 from everspot_core.cluster.manifest import METRICS_PORT, Limits
 from everspot_core.documents import format_duration, parse_duration
@@ -35,6 +36,7 @@ from everspot.gcp.scheduler import DEFAULT_TYPE, GcpSchedulerService, GcpSchedul
 from everspot.gcp.store import GcpStore
 from everspot.guard import JOB_ROLE, guard, place_guard
 from everspot.manifest import build_declared, build_manifest
+from everspot.marking import StoreMarking
 from everspot.parts import inputs, outputs
 from everspot.pricing import declared_prices, unpriced_types
 from everspot.scraping import build_metrics
@@ -76,7 +78,9 @@ class GcpTrainingCluster(pulumi.ComponentResource):
     """This cluster as an entry of another one's `federation`."""
 
     def __init__(self, name: str, args: GcpTrainingClusterArgs, opts: pulumi.ResourceOptions | None = None):
-        super().__init__(common.token("GcpTrainingCluster"), name, {}, opts)
+        marking = StoreMarking(CLUSTER_LABEL, STORE_LABEL)
+        marked = pulumi.ResourceOptions(transformations=[marking])
+        super().__init__(common.token("GcpTrainingCluster"), name, {}, pulumi.ResourceOptions.merge(opts, marked))
         check_cluster(name, args, zones_of=lambda: preview_queries.zones_now(self))
         self._name, self._args = name, args
         child = pulumi.ResourceOptions(parent=self)
@@ -85,10 +89,11 @@ class GcpTrainingCluster(pulumi.ComponentResource):
         self.project, self.region = place.apply(lambda p: p["project"]), place.apply(lambda p: p["region"])
         # Once for all parts: a new image of the family then makes a new generation, too.
         self.image_id = resolve_image(self, inputs(GcpMachineArgs, args)).apply(lambda image: str(image["link"]))
-        events = GcpInterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)
-        self.queue_url = events.queue_url
         store = GcpStore(f"{name}-store", store_args(name, args), child)
         self.control_url, self.data_url = store.control_url, store.data_url
+        marking.begin(self.control_url)
+        events = GcpInterruptionEvents(f"{name}-events", {"cluster": name, "tags": args["tags"]}, child)
+        self.queue_url = events.queue_url
         buckets = {"control_bucket": store.control_bucket, "data_bucket": store.data_bucket}
         own = inputs(GcpIdentityArgs, args, cluster=name, subscription=events.queue_url, **buckets)
         # Before network and roles: a change that jobs would not survive is refused before anything is changed.
@@ -185,7 +190,8 @@ class GcpTrainingCluster(pulumi.ComponentResource):
 
     def _labels(self, resolved: Mapping[str, Any]) -> dict[str, str]:
         """Return the labels of launched instances: those of a request replace the template's."""
-        return tagging.instance_labels(self._name, self._args["tags"], Role.AGENT.value, resolved["image"])
+        labels = tagging.instance_labels(self._name, self._args["tags"], Role.AGENT.value, resolved["image"])
+        return {**labels, STORE_LABEL: store_mark(resolved["control_url"])}
 
     def _manifest(
         self, role: Role, *, published: bool = False, elastic: GcpElasticCapacity | None = None

@@ -9,9 +9,9 @@ from everspot_core.validation.problems import Problems
 
 from everspot.common import check_cluster_name, check_mandatory_tags
 
-OWN_LABELS = 5
-"""Number of labels that Everspot and the provider set on instances: cluster, role, image, launch, and the provider's
-own."""
+OWN_LABELS = 6
+"""Number of labels that Everspot and the provider set on instances: cluster, store, role, image, launch, and the
+provider's own."""
 
 
 def check_common(problems: Problems, cluster: str, tags: Mapping[str, str]) -> None:

@@ -23,6 +23,19 @@ def store_mark(control_url: str) -> str:
     return hashlib.sha256(control_url.partition("?")[0].encode()).hexdigest()[:MARK]
 
 
+def has_mark(control_url: str, *, store: str = "", launch: str = "") -> bool | None:
+    """Return whether a resource with the cluster's name bears the mark of this cluster's store. None: it bears no mark,
+    or the store is not known.
+
+    Args:
+        control_url: Of the cluster's store; empty if it is not known.
+        store: The mark in the resource's tag or label; empty without one.
+        launch: The token of the launch that made the resource; empty without one.
+    """
+    mark = store or launch[:MARK]
+    return mark == store_mark(control_url) if mark and control_url else None
+
+
 class LaunchTrouble(StrEnum):
     """Kinds of refusals of a pool or of a whole request, by the possible reactions to them."""
 

@@ -18,6 +18,9 @@ _BUCKETS = {"aws": ("aws:s3/bucket:Bucket", "s3"), "gcp": ("gcp:storage/bucket:B
 _CONTROL, _DATA = "-store-control", "-store-data"
 """Ends of the names of a cluster's buckets within the program."""
 
+_COMPONENTS = "everspot:index:"
+"""Beginning of the types of Everspot's components. The URN of a resource has the types of its parents."""
+
 _REGION_VARIABLES = {"aws": ("AWS_REGION", "AWS_DEFAULT_REGION"), "gcp": ("GOOGLE_REGION", "CLOUDSDK_COMPUTE_REGION")}
 
 
@@ -27,6 +30,20 @@ def list_ids(state: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(
         ids | {full_id.rpartition("/")[2] for full_id in ids} | {re.split("[:/]", full_id)[-1] for full_id in ids}
     )
+
+
+def list_outside(state: Mapping[str, Any], cluster: str) -> list[str]:
+    """Return what a stack has beside a cluster: the names of other clusters, and each resource that no component of
+    Everspot declares, as TYPE NAME."""
+    clusters = sorted({manifest.cluster for manifest in declared_clusters(state)} - {cluster})
+    others = [
+        f"{item.get('type')} {str(item.get('urn')).rpartition('::')[2]}"
+        for item in resources(state)
+        if item.get("custom")
+        and not str(item.get("type")).startswith("pulumi:providers:")
+        and _COMPONENTS not in str(item.get("urn"))
+    ]
+    return [f"the cluster {name}" for name in clusters] + others
 
 
 def declared_clusters(state: Mapping[str, Any]) -> list[Manifest]:

@@ -268,6 +268,34 @@ def test_nobody_is_taken_down_unasked(ground: Ground, arguments: tuple[str, ...]
     untouched(ground)
 
 
+URN = "urn:pulumi:prod::shop::"
+CLUSTER = "my:index:Platform$everspot:index:AwsTrainingCluster$"
+DATABASE = {"urn": f"{URN}aws:rds/instance:Instance::orders", "type": "aws:rds/instance:Instance"}
+BESIDE = {
+    "urn": f"{URN}everspot:index:AwsStore$aws:s3/bucket:Bucket::x-control", "type": "aws:s3/bucket:Bucket",
+    "outputs": {"tags": {"everspot:cluster": "x"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("resource", "words"),
+    [(DATABASE, "aws:rds/instance:Instance orders"), (BESIDE, "the cluster x")],
+    ids=["a database", "another cluster"],
+)
+def test_what_else_the_stack_has_is_not_destroyed(ground: Ground, resource: dict[str, Any], words: str) -> None:
+    own = {"urn": f"{URN}{CLUSTER}aws:s3/bucket:Bucket::test-data", "type": "aws:s3/bucket:Bucket", "custom": True}
+    own["outputs"] = {"tags": {"everspot:cluster": "test"}}
+    provider = {"urn": f"{URN}pulumi:providers:aws::default", "type": "pulumi:providers:aws", "custom": True}
+    ground.state += [own, provider, {**resource, "custom": True}]
+    ground.pulumi()
+    answer = ground.run("--yes", "--force")
+    assert (answer.code, ground.destroyed, ground.world.store.drain_request()) == (1, [], None)
+    assert f"has more than test, and would be destroyed with it: {words}. Nothing was changed" in answer.err
+    ground.state.pop()
+    ground.pulumi()
+    assert ground.run("--yes").code == 0
+
+
 def test_jobs_that_have_not_ended_are_not_deleted_with_their_buckets_unasked(ground: Ground) -> None:
     bucket = {"id": urlsplit(ground.world.url).path, "type": "cloud:storage/bucket:Bucket"}
     ground.state = [bucket | {"retainOnDelete": True}, {"type": "pulumi:pulumi:Stack"}]

@@ -10,7 +10,7 @@ import typer
 from everspot_clouds.base import CloudError, RemainingResource, Site
 from everspot_clouds.orphans import Orphan, find_orphans
 from everspot_clouds.registry import find_cloud, provider
-from everspot_clouds.stack_state import list_ids
+from everspot_clouds.stack_state import list_ids, list_outside
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.counting import counted, first_few
 from everspot_core.documents import format_duration
@@ -66,12 +66,14 @@ def down(
 
     Nothing is destroyed before every job has checkpointed and every launched instance has ended. Instances that the
     scheduler does not release, and resources with the cluster's tag that are in no stack, are ended with your own
-    credentials. Buckets stay if the stack's settings keep them. Otherwise unfinished jobs are named first, and --yes
-    alone does not delete them.
+    credentials, unless they may belong to another cluster of its name. A stack that has more than the cluster is
+    refused. Buckets stay if the stack's settings keep them. Otherwise unfinished jobs are named first, and --yes alone
+    does not delete them.
     """
     session = current_session(context, json)
     limit = parse_duration_option(timeout, "--timeout")
     declared = _stack(session, stack)
+    _refuse_others(declared)
     manifest = _manifest(session, declared)
     site, before = _look(manifest)
     cloud_view = _CloudView(session, manifest, site, list_ids(declared.state))
@@ -130,6 +132,20 @@ def _stack(session: Session, name: str | None) -> Stack:
         )
     session.target = Target(url, declared.label, chosen.profile if chosen is not None else None)
     return declared
+
+
+def _refuse_others(declared: Stack) -> None:
+    """Refuse a stack that has more than the cluster: a destroy would delete that too, and the guards of other clusters
+    would not ask whether their jobs run."""
+    cluster = str(declared.outputs["cluster"])
+    others = list_outside(declared.state, cluster)
+    if others:
+        raise CliError(
+            f"{declared.label} has more than {cluster}, and would be destroyed with it: {first_few(others, _SHOWN)}. "
+            "Nothing was changed",
+            hint="drain the cluster (`everspot cluster drain --wait`), then destroy it alone: `pulumi destroy "
+            "--run-program --target URN --target-dependents`, with its URN of `pulumi stack --show-urns`",
+        )
 
 
 def _without_query(url: str) -> str:

@@ -21,11 +21,13 @@ from typing import Any
 import pulumi
 from choices import CHOICES, CloudChoice
 from everspot.common import MAX_CLUSTER_NAME
-from everspot_clouds.aws.rules import BOOTSTRAP
 from everspot_core.validation.problems import BadInputs, Problems, camel, near, shown
 
 PREFIX = "everspot-"
 """The prefix of a cluster's name, before the name of its stack."""
+
+BOOTSTRAP = "everspot-bootstrap"
+"""How the names of the bootstrap's roles begin."""
 
 ENVIRONMENT = "Environment"
 """The tag that is derived from the stack's name where a stack does not set it."""

@@ -192,14 +192,16 @@ def test_another_cluster_of_the_same_name_is_left_alone_on_aws(amazon: Callable[
     for number, (owner, mark) in enumerate({**marks, **launches}.items()):
         tags = {"everspot:cluster": "train", **mark}
         as_list = [{"Key": key, "Value": value} for key, value in tags.items()]
-        of = lambda kind, tags=as_list: [{"ResourceType": kind, "Tags": tags}]  # noqa: E731
+        tagged = lambda kind, tags=as_list: [{"ResourceType": kind, "Tags": tags}]  # noqa: E731
         blocks = {"CidrBlock": f"10.0.{number}.0/24", "AvailabilityZone": "us-east-1a"}
-        subnet = ec2.create_subnet(VpcId=vpc, **blocks, TagSpecifications=of("subnet"))["Subnet"]["SubnetId"]
-        volume = ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, TagSpecifications=of("volume"))["VolumeId"]
+        subnet = ec2.create_subnet(VpcId=vpc, **blocks, TagSpecifications=tagged("subnet"))["Subnet"]["SubnetId"]
+        volume = ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, TagSpecifications=tagged("volume"))[
+            "VolumeId"
+        ]
         queue = amazon("sqs").create_queue(QueueName=f"queue-{number}", tags=tags)["QueueUrl"].rpartition("/")[2]
         (instance,) = ec2.run_instances(
             ImageId=image, InstanceType="g5.xlarge", MinCount=1, MaxCount=1, SubnetId=subnet,
-            TagSpecifications=of("instance"),
+            TagSpecifications=tagged("instance"),
         )["Instances"]  # fmt: skip
         ids[owner] = {subnet, volume, queue, instance["InstanceId"]}
     urls = {"control_url": "s3://known-bucket-1?region=us-east-1", "data_url": "s3://known-bucket-1"}

@@ -38,10 +38,10 @@ def described(ec2: Any, cluster: str, control_url: str) -> list[dict[str, Any]]:
     Raises:
         botocore's errors.
     """
-    return [raw for raw in _pages(ec2, CLUSTER_TAG, cluster) if is_own(tags_of(raw), control_url) is not False]
+    return [raw for raw in _pages(ec2, CLUSTER_TAG, cluster) if is_own(read_tags(raw), control_url) is not False]
 
 
-def tags_of(description: Mapping[str, Any]) -> dict[str, str]:
+def read_tags(description: Mapping[str, Any]) -> dict[str, str]:
     """Return the tags of a resource of EC2 by their keys."""
     return {tag["Key"]: tag.get("Value", "") for tag in description.get("Tags") or ()}
 
@@ -72,7 +72,7 @@ def _pages(ec2: Any, tag: str, value: str) -> Iterator[dict[str, Any]]:
 
 def parse(raw: dict[str, Any]) -> CloudInstance:
     """Return one instance of DescribeInstances."""
-    tags = tags_of(raw)
+    tags = read_tags(raw)
     phase = _PHASES.get(raw["State"]["Name"], Phase.ALIVE)
     transition = raw.get("StateTransitionReason") or ""
     code = (raw.get("StateReason") or {}).get("Code") or ""

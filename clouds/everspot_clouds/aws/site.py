@@ -16,7 +16,7 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_core.estimate.requested import HOURS_A_MONTH
 
 from everspot_clouds.aws import capacity, errors, fixed_prices
-from everspot_clouds.aws.instances import KARPENTER, is_own, tags_of
+from everspot_clouds.aws.instances import KARPENTER, is_own, read_tags
 from everspot_clouds.aws.rules import (
     CLUSTER_TAG,
     FLEET_TAG,
@@ -132,7 +132,7 @@ class AwsSite:
             replace(_parse_arn(mapping["ResourceARN"]), unmarked=own is None)
             for mapping in mappings
             if mapping["ResourceARN"].split(":")[2] not in ("ec2", "autoscaling")
-            and (own := is_own(tags_of(mapping), self._control_url)) is not False
+            and (own := is_own(read_tags(mapping), self._control_url)) is not False
         ]
         return [resource for resource in tagged if resource.kind != "bucket" or resource.name not in own_buckets]
 
@@ -204,7 +204,7 @@ class AwsSite:
     def _owned(self, descriptions: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], bool]]:
         """Yield the resources that are not another cluster's of the same name, each with whether it is unmarked."""
         for description in descriptions:
-            own = is_own(tags_of(description), self._control_url)
+            own = is_own(read_tags(description), self._control_url)
             if own is not False:
                 yield description, own is None
 
@@ -214,7 +214,7 @@ class AwsSite:
         alive = {"Name": "instance-state-name", "Values": list(ALIVE)}
         for reservation in self._pages("describe_instances", "Reservations", Filters=[*self._filters, alive]):
             for instance, unmarked in self._owned(reservation["Instances"]):
-                tags, state = tags_of(instance), instance["State"]["Name"]
+                tags, state = read_tags(instance), instance["State"]["Name"]
                 where = instance["Placement"]["AvailabilityZone"]
                 part_of = tags.get(FLEET_TAG) or tags.get(GROUP_TAG) or ""
                 yield RemainingResource(
@@ -236,7 +236,7 @@ class AwsSite:
         # DescribeFleets has no filter for tags, and leaves out fleets of type instant.
         states = [{"Name": "fleet-state", "Values": list(_FLEETS)}]
         for fleet, unmarked in self._owned(self._pages("describe_fleets", "Fleets", Filters=states)):
-            if tags_of(fleet).get(CLUSTER_TAG) == self._cluster and fleet.get("Type") != "instant":
+            if read_tags(fleet).get(CLUSTER_TAG) == self._cluster and fleet.get("Type") != "instant":
                 size = fleet["TargetCapacitySpecification"]["TotalTargetCapacity"]
                 state = fleet["FleetState"]
                 yield RemainingResource(

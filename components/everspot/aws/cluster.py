@@ -201,10 +201,10 @@ class AwsTrainingCluster(pulumi.ComponentResource):
             self, f"{self._name}-metrics", cluster=self._name, tags=tags, vpc_id=self.vpc_id, args=prometheus
         )
 
-    def _launched_tags(self, known: Mapping[str, Any]) -> dict[str, str]:
+    def _launched_tags(self, facts: Mapping[str, Any]) -> dict[str, str]:
         """Return the tags of launched instances, which are those of the template."""
         tags = tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
-        return {**tags, STORE_TAG: store_mark(known["control_url"])}
+        return {**tags, STORE_TAG: store_mark(facts["control_url"])}
 
     def _manifest(
         self,

@@ -46,10 +46,10 @@ class GoogleSite:
         """Return the properties of a standard machine."""
         return {
             "machineType": "g2-standard-4",
-            "disks": self.disks({"everspot-cluster": CLUSTER, "everspot-store": MARK}),
+            "disks": self.disks({"everspot-cluster": CLUSTER}),
             "networkInterfaces": [{"subnetwork": f"regions/{REGION}/subnetworks/net"}],
             "scheduling": STANDARD,
-            "labels": {"everspot-cluster": CLUSTER, "everspot-store": MARK, "everspot-image": "train-image-7"},
+            "labels": {"everspot-cluster": CLUSTER, "everspot-image": "train-image-7"},
             **more,
         }
 

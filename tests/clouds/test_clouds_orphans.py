@@ -21,10 +21,11 @@ from everspot_local.aws.environment import owner as aws_owner
 from everspot_local.cloud import LocalCloud
 from everspot_local.options import Options
 from everspot_store import SystemClock
-from google_site import REGION, TEMPLATE, A, GoogleSite
+from google_site import MARK, REGION, TEMPLATE, A, GoogleSite
 from hypothesis import given
 from hypothesis import strategies as st
 
+LABELS = {"everspot-cluster": "train", "everspot-store": MARK}
 OWN, OTHER = store_mark("s3://known-bucket-1"), store_mark("s3://others-bucket-1")
 INSTANCE = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": Market.ON_DEMAND}
 
@@ -90,7 +91,7 @@ def until(condition: Callable[[], Any]) -> Any:
 @pytest.fixture
 def site(google: LocalCloud) -> GoogleSite:
     built = GoogleSite(google)
-    built.build()
+    built.build(labels=LABELS, disks=built.disks(LABELS))
     for zone in "abc":
         google.do("depth", pool=f"g2-standard-4/{REGION}-{zone}", instances=8, market="on-demand")
     return built
@@ -104,7 +105,7 @@ def test_a_group_of_no_stack_is_found_with_its_cost_and_removed(site: GoogleSite
             "updatePolicy": {"type": "OPPORTUNISTIC", "instanceRedistributionType": "NONE"},
         }  # fmt: skip
         site.do("POST", f"regions/{REGION}/instanceGroupManagers", body)
-    site.run("stray", A)
+    site.run("stray", A, labels=LABELS)
     stack_ids = {"train-known", "train-elastic"}
     look = lambda: find_orphans(site.manifest(), stack_ids, site.clock)  # noqa: E731
     until(lambda: [len(orphan.parts) for orphan in look()] == [2, 0])

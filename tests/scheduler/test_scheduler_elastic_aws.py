@@ -9,11 +9,12 @@ import pytest
 from elastic_helpers import TYPE, ZONE, LocalAccount, spot_role
 from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.base import Phase
-from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool, LaunchTrouble, store_mark
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.records import Market
 from everspot_store import ManualClock
 
+CONTROL_URL = "s3://control"
 OTHER = "m6i.large"
 SPOT_QUOTA = "L-34B43A08"  # standard instances, in vCPUs
 
@@ -31,7 +32,7 @@ def account(local: LocalAccount) -> Iterator[LocalAccount]:
 
 @pytest.fixture
 def cloud(account: LocalAccount) -> Iterator[AwsCloud]:
-    urls = {"control_url": "s3://control", "data_url": "s3://data"}
+    urls = {"control_url": CONTROL_URL, "data_url": "s3://data"}
     manifest = Manifest(cluster=f"c-{uuid4().hex[:6]}", cloud="aws", region="us-east-1", **urls)
     cloud = AwsCloud.open(manifest, ManualClock())
     yield cloud
@@ -46,7 +47,8 @@ def intent(account: LocalAccount, market: Market = Market.SPOT, count: int = 1, 
         for kind in (TYPE, OTHER)
     ]
     fields = {
-        "seq": 1, "token": uuid4().hex, "jobs": tuple(f"j{n}" for n in range(count)), "pools": tuple(pools),
+        "seq": 1, "token": store_mark(CONTROL_URL) + uuid4().hex[8:],
+        "jobs": tuple(f"j{n}" for n in range(count)), "pools": tuple(pools),
         "ordered": False, "whole": False, "template": account.template, "template_version": "1", "usd_per_hour": 1.0,
         "made_at": datetime.now(UTC), "scheduler_id": "s",
     }  # fmt: skip

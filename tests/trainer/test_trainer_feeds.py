@@ -1,7 +1,9 @@
 """With any data source, an interrupted run has bitwise the losses and weights of an uninterrupted one."""
 
 import contextlib
+import itertools
 import multiprocessing
+import pickle
 import random
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,12 +16,12 @@ import torch
 import trainer_feeds
 from everspot_core.jobs.records import Reason
 from everspot_train.rundir import StopRequest
-from everspot_train.trainer import Run, RunStopped
+from everspot_train.trainer import Run, RunStopped, resumable_loader
 from everspot_train.trainer.feeds import as_feed
 from everspot_train.trainer.generators import find_generators
 from everspot_train.trainer.randomness import LoopRandomness
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, Sampler
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Sampler
 from trainer_feeds import LENGTH, Net, Plain
 from trainer_post import Post
 
@@ -250,6 +252,106 @@ def test_a_position_of_another_number_of_ranks_is_refused(monkeypatch: pytest.Mo
         as_feed(trainer_feeds.plain(shuffle=True)).load_state_dict(state)
 
 
+class Resumable(Sampler[int]):
+    """Has its position in its state, as people write it."""
+
+    def __init__(self) -> None:
+        self.position, self.order = 0, list(range(LENGTH))
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __iter__(self) -> Iterator[int]:
+        while self.position < LENGTH:
+            self.position += 1
+            yield self.order[self.position - 1]
+        self.position = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position, "order": self.order}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.position, self.order = state["position"], state["order"]
+
+
+def drawn_in_pieces() -> RandomSampler:
+    """torch draws 32 indices at a time, from the generator that the program holds."""
+    return RandomSampler(Plain(), replacement=True, num_samples=80, generator=trainer_feeds.generator())
+
+
+OTHER_WORKERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "position in its state": lambda: {"sampler": Resumable()},
+    "generator, in pieces": lambda: {"sampler": drawn_in_pieces()},
+    "generator, batch by batch": lambda: {"batch_size": 1, "batch_sampler": trainer_feeds.Curriculum()},
+    "global generator": lambda: {"sampler": trainer_feeds.OneByOne()},
+}
+
+
+@pytest.mark.parametrize("workers", [(2, 1), (2, 0), (0, 2)], ids=str)
+@pytest.mark.parametrize("name", OTHER_WORKERS)
+def test_the_order_goes_on_with_another_number_of_workers(
+    name: str, workers: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train_with(counts: Iterator[int], lines: list[str], stop: Callable[[int], None]) -> None:
+        with Run.open(seed=3, precision="fp32") as run:
+            model = nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+            loader = trainer_feeds.plain(num_workers=next(counts), **OTHER_WORKERS[name]())
+            run.track(model=model, optimizer=optimizer, loader=loader)
+            for x in run.batches(TOTAL):
+                run.step(model(x).square().mean())
+                lines.append(f"{run.last_loss.hex()} {x[:, 0].tolist()}")
+                stop(run.steps_done)
+
+    whole: list[str] = []
+    train_with(iter(workers[:1]), whole, lambda _: None)
+    counts = iter(workers)
+    assert interruptions(tmp_path, monkeypatch, lambda lines, stop: train_with(counts, lines, stop), (6,)) == whole
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("before", "after", "read"), [(4, 2, 2), (2, 4, 4), (4, 5, 3)])
+def test_a_loader_goes_on_with_another_batch_size(before: int, after: int, read: int, workers: int) -> None:
+    def make(size: int) -> Any:
+        return as_feed(trainer_feeds.plain(batch_size=size, shuffle=True, num_workers=workers))
+
+    def samples(batches: Iterator[Any]) -> list[int]:
+        return [int(x) for batch in batches for x in batch[:, 0]]
+
+    feed, resumed = make(before), make(after)
+    batches = feed.open_epoch()
+    first = samples(itertools.islice(batches, read))
+    state = feed.state_dict()
+    whole = first + samples(batches)
+    resumed.load_state_dict(state)
+    batches = resumed.open_epoch()
+    second = samples(itertools.islice(batches, 1))
+    again = make(before)
+    again.load_state_dict(resumed.state_dict())
+    assert first + second + samples(batches) == whole
+    assert first + second + samples(again.open_epoch()) == whole
+    assert sorted(whole) == list(range(LENGTH))
+
+
+def test_a_position_in_other_batches_of_an_own_sampler_is_refused() -> None:
+    class Sized(trainer_feeds.Curriculum):
+        batch_size = 4
+
+    feed = as_feed(trainer_feeds.plain(batch_size=1, batch_sampler=Sized()))
+    next(feed.open_epoch())
+    other = Sized()
+    other.batch_size = 2
+    with pytest.raises(ValueError, match=r"batches of 4 samples is none in batches of 2.*resumable_loader"):
+        as_feed(trainer_feeds.plain(batch_size=1, batch_sampler=other)).load_state_dict(feed.state_dict())
+
+
+@pytest.mark.parametrize("make", [trainer_feeds.plain, lambda **options: resumable_loader(Plain(), 4, **options)])
+def test_batches_are_counted_in_order(make: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    feed = as_feed(make(num_workers=2, in_order=False, shuffle=False))
+    assert [int(x) for batch in feed.open_epoch() for x in batch[:, 0]] == list(range(LENGTH))
+    assert "in_order=False is ignored" in caplog.text
+
+
 class Rising(Sampler[list[int]]):
     """Batches from a pool that the loop makes larger."""
 
@@ -268,12 +370,51 @@ class Rising(Sampler[list[int]]):
         self.pool, self.epochs = state["pool"], state["epochs"]
 
 
+class Weighted(Rising):
+    """Has a weight for each of many samples, too."""
+
+    reads = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = torch.zeros(20_000)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in super().__iter__():
+            yield [(index + int(self.weights[0])) % LENGTH for index in batch]
+
+    def state_dict(self) -> dict[str, Any]:
+        self.reads += 1
+        return super().state_dict() | {"weights": self.weights}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.weights = state["weights"]
+
+
+def test_a_large_state_of_a_sampler_is_not_copied_for_each_batch() -> None:
+    sampler = Weighted()
+    feed = as_feed(trainer_feeds.plain(batch_size=1, batch_sampler=sampler))
+    for _ in feed.open_epoch():
+        sampler.weights += 1
+        state = feed.state_dict()
+    assert len(pickle.dumps(state)) < 3 * sampler.weights.nbytes
+    reads = sampler.reads
+    list(feed.open_epoch())
+    assert sampler.reads - reads < 5  # batches of an epoch
+
+
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", [Rising, Weighted])
 def test_a_curriculum_that_the_loop_drives_goes_on(
-    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    kind: type[Rising],
+    workers: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def run_once(lines: list[str], stop: Callable[[int], None]) -> None:
-        sampler = Rising()
+        sampler = kind()
         with Run.open(seed=3, precision="fp32") as run:
             model = run.prepare(Net())
             optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -284,12 +425,15 @@ def test_a_curriculum_that_the_loop_drives_goes_on(
                 lines.append(f"{run.last_loss.hex()} {x[:, 0].tolist()}")
                 if run.steps_done in (1, 3, 4, 8):
                     sampler.pool += 3
+                if isinstance(sampler, Weighted):
+                    sampler.weights += run.steps_done
                 stop(run.steps_done)
 
     whole: list[str] = []
     run_once(whole, lambda _: None)
     assert interruptions(tmp_path, monkeypatch, run_once) == whole
     assert "another order" not in caplog.text
+    assert ("the loop changes the state of the Weighted" in caplog.text) == (kind is Weighted and not workers)
 
 
 class Moody(trainer_feeds.Eager):

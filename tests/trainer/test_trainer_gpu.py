@@ -7,6 +7,8 @@ import pytest
 import torch
 from everspot_train.checkpoint.memory import SharedMemory
 from everspot_train.checkpoint.saver import Saver
+from everspot_train.trainer.feeds import as_feed
+from torch.utils.data import DataLoader, TensorDataset
 from trainer_overlap import PLAIN
 from trainer_overlap_runs import check
 from trainer_post import Post
@@ -45,6 +47,15 @@ def test_copies_from_a_gpu_are_exact_while_it_computes(tmp_path: Path) -> None:
         [chunk] = entries[path].chunks
         stored = memory.reserve(0)[chunk.at :][: tensor.nbytes].view(tensor.dtype)
         assert torch.equal(stored.as_strided(tensor.shape, tensor.stride()), tensor), path
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_on_a_default_device_is_read(workers: int) -> None:
+    data = TensorDataset(torch.arange(8))
+    with torch.device("cuda"):
+        generator = torch.Generator("cuda").manual_seed(1)
+        feed = as_feed(DataLoader(data, 2, shuffle=True, num_workers=workers, generator=generator))
+        assert sorted(int(x) for (batch,) in feed.open_epoch() for x in batch) == list(range(8))
 
 
 def test_a_tensor_that_a_kernel_changes_during_the_copy_is_detected_or_was_copied_before(tmp_path: Path) -> None:

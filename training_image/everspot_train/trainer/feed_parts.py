@@ -58,6 +58,15 @@ def count_batches(loader: Any) -> int | None:
         return None
 
 
+def read_batch_size(loader: Any) -> int | None:
+    """Return the samples per batch and process, or None if neither the loader nor its sampler has the number."""
+    for source in (getattr(loader, "batch_sampler", None), loader):
+        size = getattr(source, "batch_size", None)
+        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+            return size
+    return None
+
+
 def sampler_parts(loader: Any) -> list[Any]:
     """Return the loader and its samplers, also those within samplers, each once."""
     waiting, parts = [loader], list[Any]()

@@ -23,15 +23,6 @@ log = logging.getLogger("everspot.trainer")
 _ROUNDING = 1e-6  # batches: 0.1 epochs of 30 batches are 3, also where the product is a little less
 
 
-def read_batch_size(loader: Any) -> int | None:
-    """Return the samples per batch and process, or None if neither the loader nor its sampler has the number."""
-    for source in (getattr(loader, "batch_sampler", None), loader):
-        size = getattr(source, "batch_size", None)
-        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-            return size
-    return None
-
-
 def steps_of_epochs(epochs: float, loader: Any, accumulation: int) -> int:
     """Return the optimizer steps that so many epochs make, at least one. Losses are accumulated across the end of an
     epoch. Batches at the very end that are too few for a step are not read.

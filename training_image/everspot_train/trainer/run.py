@@ -22,8 +22,8 @@ from everspot_train.trainer.checkpointer import Checkpointer
 from everspot_train.trainer.data import BatchOrder
 from everspot_train.trainer.environment import numeric_environment
 from everspot_train.trainer.errors import RunFenced, RunStopped, TrainerError, is_clean, last_word
-from everspot_train.trainer.feed_parts import Feed, count_batches
-from everspot_train.trainer.feeds import as_feed, read_batch_size, read_epochs, steps_of_epochs
+from everspot_train.trainer.feed_parts import Feed, count_batches, read_batch_size
+from everspot_train.trainer.feeds import as_feed, read_epochs, steps_of_epochs
 from everspot_train.trainer.generators import RandomGenerator, find_generators, frame_roots, is_generator
 from everspot_train.trainer.loop_state import LoopState
 from everspot_train.trainer.loop_timing import LoopTiming
@@ -307,6 +307,7 @@ class Run:
             TypeError: if `loader` has no position that could be resumed, `scheduler` needs a metric, or an object has
                 no state.
             ValueError: for a name that the trainer uses itself.
+            UnsafeState: if the state of an object holds what could not be read back.
             UnsupportedState: if an object is sharded between ranks by FSDP1, ZeroRedundancyOptimizer or ShardedTensor,
                 which no checkpoint can hold (DTensors, as `fully_shard` makes them, are saved as shards); or if an
                 optimizer has parameters that no tracked object holds.

@@ -132,6 +132,47 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch() -> None:
     assert torch.allclose(*weights, atol=1e-6)
 
 
+def steps_of(orders: list[BatchOrder], count: int, accumulation: int) -> list[list[int]]:
+    """Return the samples of so many steps of all ranks."""
+
+    def read() -> Iterator[list[int]]:
+        while True:
+            for batches in zip(*orders, strict=True):
+                for order in orders:
+                    order.advance()
+                yield [sample for batch in batches for sample in batch]
+            for order in orders:
+                order.next_epoch()
+
+    batches = read()
+    return [sorted(sample for _ in range(accumulation) for sample in next(batches)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("ranks", "batch_size"), [(1, 8), (2, 8), (2, 16), (1, 32)])
+def test_steps_have_the_same_samples_on_another_number_of_ranks(ranks: int, batch_size: int) -> None:
+    def make(ranks: int, batch_size: int) -> list[BatchOrder]:
+        return [BatchOrder(110, batch_size, seed=1, rank=rank, world_size=ranks) for rank in range(ranks)]
+
+    before, undisturbed, now, again = make(4, 8), make(4, 8), make(ranks, batch_size), make(4, 8)
+    samples = steps_of(before, 2, 1)
+    for order in now:
+        order.load_state_dict(before[0].state_dict())
+    samples += steps_of(now, 6, 32 // (ranks * batch_size))
+    for order in again:
+        order.load_state_dict(now[0].state_dict())
+    samples += steps_of(again, 4, 1)
+    assert samples == steps_of(undisturbed, 12, 1)
+
+
+def test_batches_that_do_not_divide_the_epoch_of_a_checkpoint_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    before, now, after = BatchOrder(110, 8), BatchOrder(110, 32), BatchOrder(110, 8)
+    now.load_state_dict(before.state_dict())
+    assert len(now) == 3
+    assert "an epoch had 104 samples, which batches of 32 on 1 ranks do not divide" in caplog.text
+    after.load_state_dict(now.state_dict())
+    assert len(after) == 13
+
+
 def test_an_epoch_of_a_large_data_set_is_not_listed_before_its_first_batch() -> None:
     """A list of the indices as Python's numbers takes several times the memory of the order itself."""
     order, same = (BatchOrder(1_000_000, 1000, seed=1) for _ in range(2))

@@ -3,6 +3,7 @@
 The position counts the batches that the training loop got, not those that a loader has prefetched.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from everspot_train.trainer.ranks import rank_from_environment, world_size_from_environment
+
+log = logging.getLogger("everspot.trainer")
 
 
 class BatchOrder:
@@ -50,6 +53,7 @@ class BatchOrder:
         self.epoch = 0
         self.consumed = 0
         self._unit = 1
+        self._epoch_samples = 0  # of the checkpoint: what an epoch had at the beginning of the run
         if self.world_size > 1 and not drop_last:
             raise ValueError("drop_last must be True with several ranks: each must have as many batches as the others")
         if batch_size < 1 or len(self) < 1:
@@ -68,6 +72,8 @@ class BatchOrder:
     def __len__(self) -> int:
         """Batches per epoch and rank."""
         whole = self.length // (self.stride * self._unit) * self._unit
+        if self._epoch_samples:
+            whole = self._epoch_samples // self.stride
         return whole if self.drop_last else -(-self.length // self.stride)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -97,10 +103,12 @@ class BatchOrder:
 
     def state_dict(self) -> dict[str, int]:
         """Return the position, and what it depends on."""
-        return {"seed": self.seed, "length": self.length, "epoch": self.epoch, "consumed": self.consumed}
+        state = {"seed": self.seed, "length": self.length, "epoch": self.epoch, "consumed": self.consumed}
+        return state | ({"epoch_samples": self._epoch_samples or len(self) * self.stride} if self.drop_last else {})
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go to a position.
+        """Go to a position. An epoch keeps the number of samples that it had, also in batches of another size or on
+        another number of ranks.
 
         Raises:
             ValueError: if it is a position in another data set or another order.
@@ -109,6 +117,18 @@ class BatchOrder:
             if state[name] != getattr(self, name):
                 raise ValueError(f"data {name} was {state[name]} and is {getattr(self, name)} now: another order")
         self.epoch, self.consumed = state["epoch"], state["consumed"]
+        if not self.drop_last or state.get("epoch_samples", 0) < self.stride:
+            return
+        self._epoch_samples = state["epoch_samples"]
+        if remainder := self._epoch_samples % self.stride:
+            log.warning(
+                "an epoch had %d samples, which batches of %d on %d ranks do not divide: it ends %d samples earlier "
+                "now, and the steps from there on have other samples than before",
+                self._epoch_samples,
+                self.batch_size,
+                self.world_size,
+                remainder,
+            )
 
 
 class TensorLoader:

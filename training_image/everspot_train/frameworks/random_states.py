@@ -10,7 +10,7 @@ from everspot_train.trainer.randomness import GlobalRandomness
 def read_random_states() -> dict[str, Any]:
     """Return the states of the global generators of python, numpy, torch and all CUDA devices."""
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return GlobalRandomness().state_dict() | {"cuda": devices}
+    return GlobalRandomness().state_dict() | {"cuda": devices, "cuda_devices": []}
 
 
 def restore_random_states(states: dict[str, Any]) -> None:

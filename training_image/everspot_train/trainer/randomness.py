@@ -15,7 +15,8 @@ log = logging.getLogger("everspot.trainer")
 
 
 class GlobalRandomness:
-    """The global generators of python, numpy, torch and this process's CUDA device, as one piece of state."""
+    """The global generators of python, numpy, torch and the CUDA devices that this process sees, as one piece of
+    state."""
 
     def state_dict(self) -> dict[str, Any]:
         """States as plain numbers and tensors."""
@@ -33,10 +34,12 @@ class GlobalRandomness:
             },
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+            "cuda_devices": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore every generator. A CUDA state is ignored without a CUDA device."""
+        """Restore every generator. CUDA states are ignored without a CUDA device. The present device gets the state of
+        the device that was used before, whatever its number."""
         version, words, gauss = state["python"]
         random.setstate((version, tuple(words), gauss))
         saved = state["numpy"]
@@ -47,6 +50,8 @@ class GlobalRandomness:
         )
         torch.set_rng_state(state["torch"])
         if state["cuda"] is not None and torch.cuda.is_available():
+            for device, other in enumerate(state.get("cuda_devices", [])[: torch.cuda.device_count()]):
+                torch.cuda.set_rng_state(other, device)
             torch.cuda.set_rng_state(state["cuda"])
 
 
@@ -142,7 +147,7 @@ class RandomStream:
     def state_dict(self) -> dict[str, Any]:
         """States as plain numbers and tensors."""
         with self.active():
-            return GlobalRandomness().state_dict() | {"cuda": None}
+            return GlobalRandomness().state_dict() | {"cuda": None, "cuda_devices": []}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a state."""

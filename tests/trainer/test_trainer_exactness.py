@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from everspot_core.jobs.records import Reason
@@ -412,11 +411,11 @@ def test_a_checkpoint_that_could_not_be_read_is_not_published_and_the_one_before
                 if run.steps_done == 3:
                     current.rundir.write(CheckpointRequest(seq=1))
                 if run.steps_done == 6 and bad:
-                    best.state = {"metric": np.float64(0.5)}
+                    best.state = {"metric": Path("best")}
                     current.rundir.write(StopRequest(reason=Reason.NOTICE))
 
     first = agent(1)
-    with pytest.raises(UnsafeState, match=r"'best' holds numpy.float64"):
+    with pytest.raises(UnsafeState, match=r"'best' holds pathlib\.\w+ at 'best/metric'"):
         train(first, bad=True)
     assert first.steps_published == [3]
     assert "'best' holds" in first.status.message
@@ -424,6 +423,15 @@ def test_a_checkpoint_that_could_not_be_read_is_not_published_and_the_one_before
     train(second, bad=False)
     assert second.status.resumed_from == 3
     assert second.steps_published == [9, 3]
+
+
+def test_a_state_that_could_not_be_read_is_refused_before_the_first_step(agent: Callable[[int], Post]) -> None:
+    agent(1)
+    with Run.open(seed=1, precision="fp32") as run:
+        model = network()
+        optimizer = torch.optim.Adam(model.parameters())
+        with pytest.raises(UnsafeState, match=r"'best' holds pathlib\.\w+ at 'best/metric'"):
+            track(run, model, optimizer, best=Piece({"metric": Path("best")}))
 
 
 @pytest.mark.parametrize("finishes", [False, True])

@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest, stream_name
+from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest, TensorEntry, stream_name
 from everspot_train.checkpoint.memory import SharedMemory
 from everspot_train.checkpoint.saver import Saver
+from everspot_train.checkpoint.sharding import Sharding
 from everspot_train.trainer import StateMismatch, UnsafeState
 from everspot_train.trainer.model_setup import checkpoint_activations
 from everspot_train.trainer.module_state import ModuleState
 from everspot_train.trainer.randomness import GlobalRandomness, seed_everything
 from everspot_train.trainer.state import TrainState
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
 from trainer_state import save
 
 pytestmark = pytest.mark.torch
@@ -69,6 +72,112 @@ def test_a_number_and_its_conjugate_in_the_same_memory_come_back_as_two(tmp_path
     save(save_state, tmp_path)
     load_state.load(tmp_path, 0)
     assert [part.tolist() for part in loaded.value] == [part.tolist() for part in value]
+
+
+def test_numbers_and_arrays_of_numpy_come_back(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    value: dict[str, Any] = {
+        "rate": np.float64(0.1),
+        "steps": np.int32(3),
+        "is_done": np.bool_(True),
+        "mean": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        "scalar": np.array(2.5),
+        "empty": np.zeros((0, 2)),
+        "names": np.array(["a", "bc"]),
+        "since": np.array(["2020-01-01"], dtype="datetime64[D]"),
+    }
+    rate = np.logspace(-4, -2, 5)[2]
+    save_state, load_state = TrainState(), TrainState()
+    loaded = Holds(None)
+    save_state.shared |= {"buffer": Holds(value), "optimizer": torch.optim.AdamW(model.parameters(), lr=rate)}
+    optimizer = torch.optim.AdamW(model.parameters())
+    load_state.shared |= {"buffer": loaded, "optimizer": optimizer}
+    save(save_state, tmp_path)
+    load_state.load(tmp_path, 0)
+    for name, expected in value.items():
+        assert (type(loaded.value[name]), loaded.value[name].dtype) == (type(expected), expected.dtype)
+        assert np.array_equal(loaded.value[name], expected)
+    loaded.value["mean"] += 1
+    assert optimizer.param_groups[0]["lr"] == rate
+
+
+@pytest.mark.parametrize("value", [np.array([object()]), np.zeros(1, dtype=[("x", "f4")])])
+def test_objects_in_an_array_are_refused(value: Any, tmp_path: Path) -> None:
+    state = TrainState()
+    state.shared["buffer"] = Holds(value)
+    with pytest.raises(UnsafeState, match=r"'buffer' holds numpy.ndarray at 'buffer/value'"):
+        save(state, tmp_path)
+
+
+def with_blocks(compiled: bool) -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    if compiled:
+        model[1] = torch.compile(model[1], backend="eager")
+    return model
+
+
+@pytest.mark.parametrize("is_earlier_version", [False, True])
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True), (True, True)])
+def test_the_names_in_a_checkpoint_do_not_depend_on_which_blocks_are_compiled(
+    before: bool, after: bool, is_earlier_version: bool, tmp_path: Path
+) -> None:
+    first, second = with_blocks(before), with_blocks(after)
+    next(buffer for name, buffer in first.named_buffers() if name.endswith("running_mean")).fill_(3)
+    save_state, load_state = TrainState(), TrainState()
+    stored: Any = first
+    if is_earlier_version:  # it stored the names as they were
+        stored = Holds(None)
+        stored.state_dict = first.state_dict
+    save_state.shared |= {"model": stored}
+    load_state.shared |= {"model": second}
+    save(save_state, tmp_path)
+    assert load_state.load(tmp_path, 0) == (1, True)
+    pairs = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    if not is_earlier_version:
+        manifest = CheckpointManifest.load(tmp_path / MANIFEST)
+        assert not [path for path in manifest.tensors if "_orig_mod" in path]
+
+
+def test_random_numbers_of_all_gpus_of_a_process_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = [torch.Generator().manual_seed(number) for number in range(3)]  # they stand for those of GPUs
+    present = 1
+
+    def index(device: Any) -> int:
+        return device if isinstance(device, int) else present
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(devices))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device="cuda": devices[index(device)].get_state())
+    monkeypatch.setattr(
+        torch.cuda, "set_rng_state", lambda state, device="cuda": devices[index(device)].set_state(state)
+    )
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [device.get_state() for device in devices])
+    state = GlobalRandomness().state_dict()
+    expected = [torch.rand(2, generator=device).tolist() for device in devices]
+    GlobalRandomness().load_state_dict(state)
+    assert [torch.rand(2, generator=device).tolist() for device in devices] == expected
+    del devices[2], state["cuda_devices"]  # fewer devices, and a checkpoint of an earlier version
+    GlobalRandomness().load_state_dict(state)
+    assert torch.rand(2, generator=devices[1]).tolist() == expected[1]
+
+
+def test_a_shard_is_read_into_the_memory_of_its_parameter() -> None:
+    """With the CPU offload of FSDP2 the mesh is one of GPUs, and the shards are in main memory."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        shard = DTensor.from_local(torch.zeros(4, 2), mesh, [Shard(0)], run_check=False)
+        parameter = nn.Parameter(shard)
+        mesh._device_type = "meta"
+        entry = TensorEntry(dtype="float32", shape=(4, 2), chunks=[], placements=["S(0)"])
+        own = Sharding("optimizer", torch.optim.AdamW([parameter]), {}, parameter).template(
+            "optimizer/state/0/x", entry
+        )
+        other = Sharding("other", Holds(None), {}, parameter).template("other/value", entry)
+        assert [part._local_tensor.device.type for part in (own, other)] == ["cpu", "cpu"]
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 class Graph(nn.Module):

@@ -1,7 +1,7 @@
 """Decides how a stored tensor is sharded when it is loaded: like the tensor of the object that loads it."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,17 +25,18 @@ class Sharding:
         name: of the piece, with which its paths begin.
         piece: the object.
         state: its state now.
-        mesh: the mesh of any sharded tensor of the run; None if there is none, so that all tensors are whole.
+        sharded: any sharded parameter of the run, whose mesh and device other tensors get; None if there is none, so
+            that all tensors are whole.
     """
 
-    def __init__(self, name: str, piece: Any, state: Any, mesh: Any) -> None:
-        self._name, self._mesh = name, mesh
-        self._parameters = list(_parameters(piece)) if mesh is not None else []
-        self._counterparts = dict(_sharded_tensors(name, state)) if mesh is not None else {}
+    def __init__(self, name: str, piece: Any, state: Any, sharded: Any) -> None:
+        self._name, self._sharded = name, sharded
+        self._parameters = list(_parameters(piece)) if sharded is not None else []
+        self._counterparts = dict(_sharded_tensors(name, state)) if sharded is not None else {}
 
     def template(self, path: str, entry: TensorEntry) -> Any:
         """Return an empty DTensor for a stored tensor, or None if the tensor is whole on each rank."""
-        if self._mesh is None:
+        if self._sharded is None:
             return None
         model = self._counterparts.get(path)
         if model is None:
@@ -43,9 +44,10 @@ class Sharding:
             if is_sharded(parameter) and tuple(parameter.shape) == entry.shape:
                 model = parameter
         if model is not None:
-            return _empty(entry, model.device_mesh, model.placements)
+            return _empty(entry, model, model.placements)
         placements = _parse(entry.placements or [])
-        return _empty(entry, self._mesh, placements) if placements and len(placements) == self._mesh.ndim else None
+        fits = placements and len(placements) == self._sharded.device_mesh.ndim
+        return _empty(entry, self._sharded, placements) if fits else None
 
     def _parameter(self, path: str) -> Any:
         match = _OF_PARAMETER.match(path.removeprefix(f"{self._name}/"))
@@ -53,13 +55,13 @@ class Sharding:
         return self._parameters[number] if number < len(self._parameters) else None
 
 
-def find_mesh(pieces: Mapping[str, Any]) -> Any:
-    """Return the mesh of any sharded parameter of these pieces, or None."""
+def find_sharded(pieces: Mapping[str, Any]) -> Any:
+    """Return any sharded parameter of these pieces, or None."""
     for piece in pieces.values():
         if isinstance(piece, torch.nn.Module):
             for parameter in piece.parameters():
                 if is_sharded(parameter):
-                    return parameter.device_mesh  # type: ignore[attr-defined]
+                    return parameter
     return None
 
 
@@ -82,15 +84,19 @@ def _sharded_tensors(name: str, state: Any) -> dict[str, Any]:
     return tensors
 
 
-def _empty(entry: TensorEntry, mesh: Any, placements: Any) -> Any:
+def _empty(entry: TensorEntry, model: Any, placements: Sequence[Any]) -> Any:
+    """Return an empty DTensor on the mesh of another one, and in the memory in which the other one has its shard: with
+    the CPU offload of FSDP2 that is main memory, while the mesh is one of GPUs. `DTensor.from_local` would move it."""
     from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    shape = torch.Size(entry.shape)
+    shape, mesh = torch.Size(entry.shape), model.device_mesh
     sizes, _ = compute_local_shape_and_global_offset(shape, mesh, placements)
-    local = torch.empty(sizes, dtype=entry.torch_dtype, device=mesh.device_type)
+    local = torch.empty(sizes, dtype=entry.torch_dtype, device=model._local_tensor.device)
     strides = torch.empty(shape, device="meta").stride()
-    return DTensor.from_local(local, mesh, placements, run_check=False, shape=shape, stride=strides)
+    spec = DTensorSpec(mesh, tuple(placements), tensor_meta=TensorMeta(shape, strides, entry.torch_dtype))
+    return DTensor(local, spec, requires_grad=False)
 
 
 def _parse(placements: list[str]) -> list[Any]:

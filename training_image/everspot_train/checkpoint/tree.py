@@ -17,6 +17,8 @@ one key that starts with `$`:
     {"$text": BASE64}                     text that is no UTF-8, as a file's name may be
     {"$complex": [REAL, IMAGINARY]}  {"$bytes": BASE64}  {"$bytearray": BASE64}
     {"$dtype": NAME}  {"$device": TEXT}   of torch
+    {"$number": DTYPE, "bytes": BASE64}   a number of numpy
+    {"$array": DTYPE, "shape": [...], "values": TENSOR}   an array of numpy, with its bytes as a tensor
     {"$sparse": LAYOUT, ...}  {"$quantized": SCHEME, ...}   tensors of other layouts, made of plain ones
     {"$wrapper": CLASS, ...}              a tensor that wraps others, of a class that the program has imported
 """
@@ -29,6 +31,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from pydantic import JsonValue
 from torch.nn.parameter import is_lazy
@@ -51,18 +54,23 @@ _COMPRESSED = {
 _PACKED = re.compile(r"u?int[1-7]|bits\w+|quint\dx\d")
 """Names of dtypes that torch itself cannot copy, or whose elements share a byte without a dense form."""
 _PLAIN = (bool, type(None))
+_NO_NUMBERS = "OV"
+"""Kinds of numpy's dtypes: objects, and records."""
 _INTEGER_BITS = 4096
 """Longer integers are written in hexadecimal digits: Python reads at most 4,300 decimal ones."""
 _DEEPEST_JSON = 180
 """The most levels of containers. The reader of a manifest takes 200, of which a manifest has some of its own."""
 
 
-class UnsupportedValue(Exception):
-    """A state holds a value that cannot be stored. `path`: in the state; `kind`: its type."""
+STORABLE = "a checkpoint holds tensors, numpy arrays, numbers, text, and lists, tuples and dicts of these only"
 
-    def __init__(self, path: str, kind: str) -> None:
+
+class UnsupportedValue(Exception):
+    """A state holds a value that cannot be stored. `path`: in the state; `kind`: its type; `is_tensor`: of torch."""
+
+    def __init__(self, path: str, kind: str, *, is_tensor: bool = False) -> None:
         super().__init__(f"{path} is {kind}")
-        self.path, self.kind = path, kind
+        self.path, self.kind, self.is_tensor = path, kind, is_tensor
 
 
 def find_constant(name: str, kind: type[Constant]) -> Constant:
@@ -174,6 +182,8 @@ def _encode(value: Any, path: str, collect: Collect) -> JsonValue:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if isinstance(value, torch.Tensor):
         return _encode_tensor(value, path, collect)
+    if (isinstance(value, np.generic) or kind is np.ndarray) and value.dtype.kind not in _NO_NUMBERS:
+        return _encode_numpy(value, path, collect)
     encoder = _ENCODERS.get(kind)
     if encoder is None:
         raise UnsupportedValue(path, f"{kind.__module__}.{kind.__qualname__}")
@@ -234,12 +244,20 @@ _ENCODERS: dict[type, Callable[[Any, str, Collect], JsonValue]] = {
 }
 
 
+def _encode_numpy(value: Any, path: str, collect: Collect) -> JsonValue:
+    if isinstance(value, np.generic):
+        return {"$number": value.dtype.str, "bytes": _encode_bytes(value.tobytes())}
+    data = bytearray(value.tobytes())  # in the order of C, and not the program's memory, which it may change
+    values = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8, device="cpu")
+    return {"$array": value.dtype.str, "shape": list(value.shape), "values": {"$tensor": collect(path, values)}}
+
+
 def _encode_tensor(tensor: torch.Tensor, path: str, collect: Collect) -> JsonValue:
     if isinstance(tensor, torch.nn.Parameter):
         plain = _encode_tensor(tensor.detach(), path, collect)
         return {"$parameter": plain, "grad": tensor.requires_grad}
     if (kind := unsupported_kind(tensor)) is not None:
-        raise UnsupportedValue(path, kind)
+        raise UnsupportedValue(path, kind, is_tensor=True)
     if is_wrapper(tensor) and not is_sharded(tensor):
         return _encode_wrapper(tensor, path, collect)
     if tensor.is_quantized:
@@ -298,6 +316,15 @@ def _decode_parameter(value: dict[str, Any], resolve: Resolve) -> torch.nn.Param
     return torch.nn.Parameter(decode(value["$parameter"], resolve), requires_grad=value["grad"])
 
 
+def _decode_number(value: dict[str, Any], resolve: Resolve) -> Any:
+    return np.frombuffer(base64.b64decode(value["bytes"]), dtype=value["$number"])[0]
+
+
+def _decode_array(value: dict[str, Any], resolve: Resolve) -> Any:
+    data = decode(value["values"], resolve).cpu().numpy().tobytes()
+    return np.frombuffer(bytearray(data), dtype=value["$array"]).reshape(value["shape"])
+
+
 def _decode_sparse(value: dict[str, Any], resolve: Resolve) -> torch.Tensor:
     parts, size, layout = decode(value["parts"], resolve), value["size"], find_constant(value["$sparse"], torch.layout)
     if layout is torch.sparse_coo:
@@ -338,6 +365,8 @@ _DECODERS: dict[str, Callable[[dict[str, Any], Resolve], Any]] = {
     "$bytearray": lambda value, resolve: bytearray(base64.b64decode(value["$bytearray"])),
     "$dtype": lambda value, resolve: find_constant(value["$dtype"], torch.dtype),
     "$device": lambda value, resolve: torch.device(value["$device"]),
+    "$number": _decode_number,
+    "$array": _decode_array,
     "$sparse": _decode_sparse,
     "$quantized": _decode_quantized,
     "$wrapper": _decode_wrapper,

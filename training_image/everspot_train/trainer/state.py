@@ -8,6 +8,7 @@ Reading a checkpoint never executes code: see `everspot_train.checkpoint`.
 
 import copy
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -18,10 +19,16 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from everspot_train.checkpoint.legacy import HEAD, read_legacy
 from everspot_train.checkpoint.loader import Loader, StoredState
-from everspot_train.checkpoint.manifest import MANIFEST, CheckpointManifest, ManifestError, RankPieces
+from everspot_train.checkpoint.manifest import (
+    MANIFEST,
+    CheckpointManifest,
+    ManifestError,
+    RankPieces,
+    TensorEntry,
+)
 from everspot_train.checkpoint.saver import Saver
-from everspot_train.checkpoint.sharding import Sharding, find_mesh
-from everspot_train.checkpoint.tree import UnsupportedValue, encode, is_sharded
+from everspot_train.checkpoint.sharding import Sharding, find_sharded
+from everspot_train.checkpoint.tree import STORABLE, UnsupportedValue, encode, is_sharded
 from everspot_train.trainer.errors import StateMismatch, UnsafeState
 from everspot_train.trainer.fingerprints import fingerprint, fingerprints
 from everspot_train.trainer.model_setup import plain_name
@@ -98,7 +105,7 @@ class TrainState:
             UnsupportedState: if tensors cannot be saved, or are sharded between ranks in a way that cannot be.
             OSError: without enough space.
         """
-        shared = {name: piece.state_dict() for name, piece in self.shared.items()}
+        shared = {name: _plain_state(piece) for name, piece in self.shared.items()}
         for name, piece in self.shared.items():
             check_sharding(name, piece, shared[name])
             check_tensors(name, shared[name], started=True)
@@ -205,14 +212,18 @@ class TrainState:
     def _read_manifest(self, manifest: CheckpointManifest, rank: int, streams: Path) -> StoredState:
         if not manifest.ranks:
             raise ManifestError("the manifest names no rank")
-        loader, mesh = Loader(manifest, streams), find_mesh(self.shared)
+        loader, sharded = Loader(manifest, streams), find_sharded(self.shared)
         took_part = rank < len(manifest.ranks)
         of_rank = manifest.ranks[rank if took_part else 0]
         shared, own = dict[str, Any](), dict[str, Any]()
         for name, tree in manifest.shared.items():
             piece = self.shared.get(name)
-            state = piece.state_dict() if piece is not None and mesh is not None else {}
-            template = Sharding(name, piece, state, mesh).template
+            state = _plain_state(piece) if piece is not None and sharded is not None else {}
+            sharding = Sharding(name, piece, state, sharded)
+
+            def template(path: str, entry: TensorEntry, sharding: Sharding = sharding) -> Any:
+                return sharding.template(plain_name(path), entry)
+
             # A module copies what it loads. Anything else may keep the tensors that it gets.
             copy = not isinstance(piece, torch.nn.Module)
             shared[name] = loader.read(tree, template, copy=copy)
@@ -329,10 +340,7 @@ class _Trees:
         """
         unsafe = [text for trees in (self, *others) for text in trees._unsafe]
         if unsafe:
-            raise UnsafeState(
-                f"{', '.join(unsafe)}: a checkpoint holds tensors, numbers, text, and lists, tuples and dicts of these "
-                "only"
-            )
+            raise UnsafeState(f"{', '.join(unsafe)}: {STORABLE}")
 
     def _collect(self, path: str, tensor: Any) -> str:
         local = tensor._local_tensor if is_sharded(tensor) else tensor
@@ -416,14 +424,42 @@ def _verify(name: str, piece: Stateful, stored: Any) -> None:
     )
 
 
+def _plain_state(piece: Any) -> Any:
+    """Return the state of a piece; of a module with the names of its parts as if none was compiled."""
+    state = piece.state_dict()
+    return _with_plain_names(state) if isinstance(piece, torch.nn.Module) and isinstance(state, Mapping) else state
+
+
+def _with_plain_names(state: Mapping[str, Any]) -> Any:
+    return _rename(state, plain_name, lambda metadata: {plain_name(path): value for path, value in metadata.items()})
+
+
+def _rename(state: Any, name_of: Callable[[str], str], paths_of: Callable[[Any], dict[str, Any]]) -> Any:
+    """Return a module's state, with its metadata, under other names; the same object where no name changes."""
+    names = {key: name_of(key) for key in state if isinstance(key, str)}
+    if all(key == name for key, name in names.items()):
+        return state
+    renamed: Any = OrderedDict((names.get(key, key), value) for key, value in state.items())
+    if (metadata := getattr(state, "_metadata", None)) is not None:
+        renamed._metadata = paths_of(metadata)
+    return renamed
+
+
 def _fit_names(piece: Stateful, state: Any) -> Any:
-    """Return a module's state without the prefix of a wrapper that the piece has not; earlier versions stored it."""
+    """Return a module's state under the names of its parts as they are now, whichever of them are compiled. Earlier
+    versions stored the names of wrappers."""
     if not isinstance(piece, torch.nn.Module) or not isinstance(state, Mapping) or not state:
         return state
-    names = piece.state_dict().keys()
-    for prefix in ("module.", "_orig_mod."):
-        if all(key.startswith(prefix) for key in state) and not any(key.startswith(prefix) for key in names):
-            own: Any = copy.copy(state)
-            consume_prefix_in_state_dict_if_present(own, prefix)
-            return _fit_names(piece, own)
-    return state
+    current = piece.state_dict()
+    names = {plain_name(name): name for name in current if isinstance(name, str)}
+    state = _with_plain_names(state)
+    prefix = "module."
+    while all(str(key).startswith(prefix) for key in state) and not any(name.startswith(prefix) for name in names):
+        state = copy.copy(state)
+        consume_prefix_in_state_dict_if_present(state, prefix)
+    paths = getattr(current, "_metadata", {})
+    return _rename(
+        state,
+        lambda key: names.get(key, key),
+        lambda metadata: {path: metadata[name] for path in paths if (name := plain_name(path)) in metadata},
+    )

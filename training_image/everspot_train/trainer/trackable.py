@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from everspot_train.checkpoint.tree import is_sharded, unsupported_kind
+from everspot_train.checkpoint.tree import STORABLE, UnsupportedValue, encode, is_sharded, unsupported_kind
 from everspot_train.checkpoint.wrapper_tensors import is_wrapper, take_apart
-from everspot_train.trainer.errors import UnsupportedState
+from everspot_train.trainer.errors import UnsafeState, UnsupportedState
 from everspot_train.trainer.fingerprints import tensor_signature
 from everspot_train.trainer.memory_views import MemoryView, find_overlap
 from everspot_train.trainer.ranks import Ranks
@@ -29,10 +29,13 @@ def check_tracked(pieces: Mapping[str, Any], ranks: Ranks, *, checkpointed: bool
     Raises:
         UnsupportedState: as `check_sharding`, `check_tensors`, `check_signatures`, `check_parameters` and
             `check_views`.
+        UnsafeState: as `check_types`.
     """
     for name, piece in pieces.items() if checkpointed else ():
         check_sharding(name, piece)
-        check_tensors(name, _state_now(piece), started=False)
+        state = _state_now(piece)
+        check_tensors(name, state, started=False)
+        check_types(name, state)
     if ranks.world_size > 1:
         states = {n: p.state_dict() for n, p in pieces.items() if isinstance(p, torch.nn.Module)}
         check_signatures(ranks.gather(signature(states)))
@@ -125,6 +128,20 @@ def check_tensors(name: str, state: Any, *, started: bool) -> None:
             f"{name}: {', '.join(problems[:_SHOWN])}{more}, which no checkpoint can hold: keep the tensors of which it "
             "is made instead, as the values and offsets of a nested tensor"
         )
+
+
+def check_types(name: str, state: Any) -> None:
+    """Refuse a state that holds objects which could not be read back.
+
+    Raises:
+        UnsafeState: with the path and the type of the first one.
+    """
+    try:
+        encode(state, name, lambda path, tensor: path)
+    except UnsupportedValue as error:
+        if error.is_tensor:  # `check_tensors` decides on it
+            return
+        raise UnsafeState(f"{name!r} holds {error.kind} at {error.path!r}: {STORABLE}") from None
 
 
 def check_parameters(pieces: Mapping[str, Any]) -> None:

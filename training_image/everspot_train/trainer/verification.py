@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from everspot_train.checkpoint.tree import is_sharded
 from everspot_train.checkpoint.wrapper_tensors import is_wrapper, take_apart
 from everspot_train.trainer.digests import describe
 from everspot_train.trainer.fingerprints import same_bits, tensor_signature
+
+_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 
 def differences(stored: Any, current: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -30,7 +33,7 @@ def differences(stored: Any, current: Any, path: str = "") -> Iterator[tuple[str
             yield path, f"had {len(stored)} entries and has {len(current)}"
         for place, (before, after) in enumerate(zip(stored, current, strict=False)):
             yield from differences(before, after, _join(path, place))
-    elif isinstance(stored, int | float) and isinstance(current, int | float):
+    elif isinstance(stored, _NUMBERS) and isinstance(current, _NUMBERS):
         if stored != current and (stored == stored or current == current):  # NaN is the same NaN
             yield path, f"was {stored!r} and is {current!r}"
     else:

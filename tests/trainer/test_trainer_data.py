@@ -132,7 +132,7 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch() -> None:
     assert torch.allclose(*weights, atol=1e-6)
 
 
-def steps_of(orders: list[BatchOrder], count: int, accumulation: int) -> list[list[int]]:
+def read_steps(orders: list[BatchOrder], count: int, accumulation: int) -> list[list[int]]:
     """Return the samples of so many steps of all ranks."""
 
     def read() -> Iterator[list[int]]:
@@ -154,14 +154,14 @@ def test_steps_have_the_same_samples_on_another_number_of_ranks(ranks: int, batc
         return [BatchOrder(110, batch_size, seed=1, rank=rank, world_size=ranks) for rank in range(ranks)]
 
     before, undisturbed, now, again = make(4, 8), make(4, 8), make(ranks, batch_size), make(4, 8)
-    samples = steps_of(before, 2, 1)
+    samples = read_steps(before, 2, 1)
     for order in now:
         order.load_state_dict(before[0].state_dict())
-    samples += steps_of(now, 6, 32 // (ranks * batch_size))
+    samples += read_steps(now, 6, 32 // (ranks * batch_size))
     for order in again:
         order.load_state_dict(now[0].state_dict())
-    samples += steps_of(again, 4, 1)
-    assert samples == steps_of(undisturbed, 12, 1)
+    samples += read_steps(again, 4, 1)
+    assert samples == read_steps(undisturbed, 12, 1)
 
 
 def test_batches_that_do_not_divide_the_epoch_of_a_checkpoint_are_named(caplog: pytest.LogCaptureFixture) -> None:

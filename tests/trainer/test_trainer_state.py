@@ -133,7 +133,7 @@ def test_the_names_in_a_checkpoint_do_not_depend_on_which_blocks_are_compiled(
     save(save_state, tmp_path)
     assert load_state.load(tmp_path, 0) == (1, True)
     pairs = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
+    assert all(torch.equal(saved, loaded) for saved, loaded in pairs)
     if not is_earlier_version:
         manifest = CheckpointManifest.load(tmp_path / MANIFEST)
         assert not [path for path in manifest.tensors if "_orig_mod" in path]

@@ -9,7 +9,9 @@ from everspot_core.schedule.view import instance_pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from provision_helpers import (
+    AWAY,
     HOUR,
+    NEED,
     NOW,
     ON_DEMAND,
     TICK,
@@ -140,6 +142,36 @@ def test_what_is_free_goes_to_the_job_ahead_even_if_it_needs_more_than_that():
     assert launched(actions) == []
     assert sorted(waits(actions)) == ["gang", "small"]
     assert launched(decide([replace(jobs[0], nodes=9), jobs[1]], pools=POOLS, cap=cap(3))) == ["small"]
+
+
+LARGE = TYPE.model_copy(update={"name": "large", "gpus": 4})
+LARGE_NEED = NEED.model_copy(update={"gpus": 4})
+
+
+@pytest.mark.parametrize("front_job", [{"critical": True}, {"ago": 30}, {"due": 10.3, "work": WORK}])
+@pytest.mark.parametrize("spot", [[], [pool(kind=LARGE, available=0, behaviour=AWAY)]], ids=["no spot", "dry spot"])
+def test_a_job_that_only_exceeds_the_cap_keeps_no_room_from_the_jobs_behind_it(front_job, spot):
+    pools = [*spot, pool(ON_DEMAND, kind=LARGE), *POOLS]
+    jobs = [job("large", resources=LARGE_NEED, **front_job), job("small")]
+    assert launched(decide(jobs, pools=pools, cap=cap(usd=2.0), types=(TYPE, LARGE))) == ["small"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "due", "work", "is_launched"),
+    [
+        (cap(1), 40, outlook(20), True),  # over before the last safe moment, in about 30 hours
+        (cap(1), 40, outlook(20, 35), False),
+        (cap(1), 40, None, False),
+        (cap(1), 15 * 24, None, True),  # of unknown length: a week
+        (cap(usd=2.0), 40, None, True),  # no room for the on-demand instance in any case
+    ],
+)
+def test_room_is_reserved_against_jobs_that_still_run_when_it_is_needed(limit, due, work, is_launched):
+    pools = [pool(kind=LARGE, available=0, behaviour=AWAY), pool(ON_DEMAND, kind=LARGE), *POOLS]
+    jobs = [job("waits", due=due, work=WORK, resources=LARGE_NEED), job("small", work=work)]
+    actions = decide(jobs, pools=pools, cap=limit, types=(TYPE, LARGE))
+    assert launched(actions) == ["small"] * is_launched
+    assert [a.cause for a in actions if isinstance(a, Hold) and a.job_id == "waits"] == [Why.WAIT_FOR_SPOT]
 
 
 def test_spot_that_is_on_its_way_makes_room_for_the_on_demand_that_is_needed_instead():

@@ -175,6 +175,11 @@ def test_an_instance_that_found_itself_unfit_goes_but_not_all_that_are_broken_al
     assert list(let_go(machine("a", **UNFIT), faults=(fault(FaultKind.DISK), fault(FaultKind.NEVER_REPORTED)))) == ["a"]
 
 
+def test_instances_whose_fault_was_written_without_the_order_to_leave_still_leave():
+    fault_records = tuple(fault(FaultKind.GPUS, name=name) for name in "ab")
+    assert list(let_go(*(machine(n, **UNFIT) for n in "abc"), faults=fault_records)) == ["a", "b"]
+
+
 def failed(name, where, *, now_on="b", step=10, state=JobState.RUNNING):
     fields = {"failed_on": where, "failed_step": 5, "progress": Progress(step=step), "last_owner": now_on}
     return job(name, record=record(name, state, 2, now_on if state.owned else None, **fields))

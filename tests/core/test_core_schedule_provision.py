@@ -178,8 +178,8 @@ def test_an_infeasible_deadline_is_refused_with_the_earliest_time_and_its_cost()
 def test_the_types_that_a_job_names_are_launched_though_another_costs_less():
     other = InstanceType(name="other", vcpus=8, memory_gib=32, gpus=1, gpu_memory_gib=24)
     pools = [pool(), pool(usd=5.0, kind=other)]
-    named = NEED.model_copy(update={"instance_types": ("other",)})
-    assert only_action(decide(job(resources=named), pools=pools), Launch).instance_type == "other"
+    other_need = NEED.model_copy(update={"instance_types": ("other",)})
+    assert only_action(decide(job(resources=other_need), pools=pools), Launch).instance_type == "other"
     assert only_action(decide(job(), pools=pools), Launch).instance_type == "t"
 
 
@@ -193,6 +193,16 @@ def test_of_those_that_wait_the_one_that_is_ahead_gets_the_last_instance_of_a_po
     launch, hold = decide(teams, pools=[pool(available=1)], usage={"rich": 90.0, "poor": 1.0})
     assert isinstance(launch, Launch)
     assert (launch.job_id, hold.job_id) == ("b", "a")
+
+
+@pytest.mark.parametrize(
+    ("due", "market"),
+    [(11.0, SPOT), (10.1, ON_DEMAND), (9.0, ON_DEMAND), (8.5, SPOT), (0.5, SPOT), (-2.0, SPOT)],
+)
+def test_a_job_that_is_late_for_good_is_launched_as_one_without_a_deadline(due, market):
+    """The job takes 10 hours, and was submitted 2 hours ago."""
+    view = job(due=due, work=WORK, ago=2.0, record=lost())
+    assert only_action(decide(view, pools=[pool(), pool(ON_DEMAND)]), Launch).market is market
 
 
 @pytest.mark.parametrize("available", [None, 0])

@@ -120,6 +120,15 @@ def test_the_team_that_has_used_least_for_its_weight_chooses_first():
     assert order(*jobs, usage={"ants": 9, "bees": 3}, shares={"cats": 0}) == ["b", "a", "c"]
 
 
+def test_the_jobs_that_have_waited_a_day_go_by_the_weights_of_their_teams():
+    jobs = [job(f"flood-{n}", "flood", waited=40 - n) for n in range(3)]
+    jobs += [job("small-1", "small", waited=25), job("small-2", "small", waited=26), job("fresh", "small")]
+    expected = ["small-2", "small-1", "flood-0", "flood-1", "flood-2", "fresh"]
+    assert order(*jobs, usage={"flood": 5.0, "small": 4.0}) == expected
+    expected = ["flood-0", "flood-1", "flood-2", "small-2", "small-1", "fresh"]
+    assert order(*jobs, usage={"flood": 5.0, "small": 4.0}, shares={"flood": 2.0}) == expected
+
+
 def test_one_team_does_not_take_everything_in_one_tick():
     jobs = [job(f"a{n}", "ants", waited=9) for n in range(9)] + [job(f"b{n}", "bees", waited=1) for n in range(9)]
     instances = tuple(instance(f"i{n}") for n in range(8))
@@ -197,7 +206,13 @@ def test_starved_job_is_never_overtaken(others, used):
     for overtaker in ranks[: ranks.index("aged")]:
         view = next(j for j in jobs if j.job_id == overtaker)
         longer = waiting_since(view) <= waiting_since(aged)
-        assert longer or view.submission.spec.priority is Priority.CRITICAL or view.submission.deadline_at is not None
+        by_share = view.team != aged.team and NOW - waiting_since(view) >= STARVATION_LIMIT
+        assert (
+            longer
+            or by_share
+            or view.submission.spec.priority is Priority.CRITICAL
+            or view.submission.deadline_at is not None
+        )
 
 
 def test_a_job_starts_after_a_week_although_critical_jobs_keep_coming():

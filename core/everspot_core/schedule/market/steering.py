@@ -13,6 +13,9 @@ from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choos
 from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolView, instance_pool
 
 NO_TIME = timedelta(0)
+LATE = 0.1
+"""A job that misses its deadline by more than this fraction of the time that it had, and by more than a changeover, is
+late for good: the deadline no longer justifies on-demand. Below, the estimate may be wrong by as much."""
 
 
 class MarketContext(Protocol):
@@ -50,7 +53,7 @@ class Steering:
         """
         if critical(job):
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
-        deadline, work = job.submission.deadline_at, job_outlook(job)
+        deadline, work = self._deadline(job, offers), job_outlook(job)
         spot = offers.stock.spot(offers.fastest)
         if deadline is None:
             return self._without_deadline(job, on, offers, spot)
@@ -66,13 +69,13 @@ class Steering:
 
     def is_safe(self, job: JobView, offers: Offers) -> bool:
         """Return whether there is time for spot; always true without a deadline, or if the job's length is unknown."""
-        deadline, work = job.submission.deadline_at, job_outlook(job)
+        deadline, work = self._deadline(job, offers), job_outlook(job)
         return deadline is None or work is None or is_safe(self._need(work, deadline, offers))
 
     def on_demand_at(self, job: JobView, offers: Offers) -> datetime | None:
         """Return the latest moment at which on-demand is launched for a job without an instance, if no spot comes.
         On-demand may pay sooner. None if no on-demand pool can hold it, or if the moment has passed."""
-        deadline, work = job.submission.deadline_at, job_outlook(job)
+        deadline, work = self._deadline(job, offers), job_outlook(job)
         if not offers.on_demand_pools or (deadline is not None and work is None):
             return None
         if deadline is None or work is None:
@@ -83,7 +86,7 @@ class Steering:
 
     def risk(self, job: JobView, offers: Offers) -> MarketChoice:
         """Return the reason to give if on-demand is needed and has no capacity."""
-        deadline, work = job.submission.deadline_at, job_outlook(job)
+        deadline, work = self._deadline(job, offers), job_outlook(job)
         if deadline is None or work is None:
             tried = len(offers.spot_pools) + len(offers.on_demand_pools)
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.NO_CAPACITY, figures={"tried": tried})
@@ -113,6 +116,15 @@ class Steering:
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.WAITED_LONG, figures={"hours": waited / HOUR})
         figures = {"hours": waited / HOUR, "limit_hours": STARVATION_LIMIT / HOUR}
         return MarketChoice(market=None, cause=Why.NO_SPOT_YET, figures=figures)
+
+    def _deadline(self, job: JobView, offers: Offers) -> datetime | None:
+        """Return the deadline that the market is chosen by; None without one, or if the job is LATE."""
+        deadline, work = job.submission.deadline_at, job_outlook(job)
+        if deadline is None or work is None:
+            return deadline
+        need = self._need(work, deadline, offers)
+        tolerance = LATE * ((deadline - job.submission.submitted_at) / HOUR)
+        return None if need.remaining - need.time > max(tolerance, need.changeover_upper) else deadline
 
     def _need(self, work: Outlook, deadline: datetime, offers: Offers) -> Need:
         return build_need(work, deadline, self._view.tick, self._now, fastest=offers.fastest, dry=offers.dry)

@@ -4,9 +4,11 @@
    is ahead of them. That bounds every wait.
 2. Critical jobs.
 3. Urgent jobs: those whose deadline leaves less than URGENT to spare, the least spare time first.
-4. Jobs that have waited for STARVATION_LIMIT, the longest wait first.
-5. All others by fair share. The team that has used the least for its weight comes first; what it holds now, and what
-   this plan gives it, counts in advance. Within a team the earlier deadline comes first, then the longer wait.
+4. Jobs that have waited for STARVATION_LIMIT, by fair share; within a team the longest wait first.
+5. All others by fair share; within a team the earlier deadline comes first, then the longer wait.
+
+By fair share the team that has used the least for its weight comes first; what it holds now, and what this plan gives
+it, counts in advance.
 """
 
 from collections import defaultdict
@@ -29,7 +31,9 @@ SPOT_DISCOUNT = 1 / 3
 """The assumed spot price as a fraction of the on-demand price, where no spot price is known."""
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
+_AGED = 3  # the group of the jobs that have waited for STARVATION_LIMIT, as `precedence` numbers it
 _Order = tuple[int, datetime, datetime, str]
+_Turn = tuple[float, _Order, JobView]
 
 
 def queue_order(job: JobView) -> _Order:
@@ -73,35 +77,42 @@ class Queue:
         self._used: dict[str, float] = defaultdict(float, view.usage)
         self._charge_running(view, rates)
         self._ahead: list[tuple[int, float, _Order, JobView]] = []
-        self._teams: dict[str, list[JobView]] = defaultdict(list)
+        self._aged: dict[str, list[_Turn]] = defaultdict(list)
+        self._fresh: dict[str, list[_Turn]] = defaultdict(list)
         for job in jobs:
             tier = precedence(job, now)
             if tier is None:
-                self._teams[job.team].append(job)
+                self._fresh[job.team].append((0.0, queue_order(job), job))
+            elif tier[0] == _AGED:
+                self._aged[job.team].append((tier[1], queue_order(job), job))
             else:
                 self._ahead.append((*tier, queue_order(job), job))
 
     def __iter__(self) -> Iterator[JobView]:
         for *_, job in sorted(self._ahead, key=lambda a: a[:3]):
             yield job
-        for waiting in self._teams.values():
-            waiting.sort(key=queue_order, reverse=True)
-        heap = [self._turn(team) for team in self._teams]
+        yield from self._by_share(self._aged)
+        yield from self._by_share(self._fresh)
+
+    def _by_share(self, teams: dict[str, list[_Turn]]) -> Iterator[JobView]:
+        for waiting in teams.values():
+            waiting.sort(key=lambda turn: turn[:2], reverse=True)
+        heap = [self._turn(team, teams[team]) for team in teams]
         heapify(heap)
         while heap:
             team = heappop(heap)[-1]
-            yield self._teams[team].pop()
-            if self._teams[team]:
-                heappush(heap, self._turn(team))
+            yield teams[team].pop()[-1]
+            if teams[team]:
+                heappush(heap, self._turn(team, teams[team]))
 
     def charge(self, job: JobView, usd_per_hour: float) -> None:
         """Note that the job was given capacity at this price."""
         self._used[job.team] += usd_per_hour * FORESIGHT
 
-    def _turn(self, team: str) -> tuple[float, _Order, str]:
+    def _turn(self, team: str, waiting: list[_Turn]) -> tuple[float, float, _Order, str]:
         weight = self._shares.get(team, 1.0)
         share = self._used[team] / weight if weight > 0 else float("inf")
-        return share, queue_order(self._teams[team][-1]), team
+        return share, *waiting[-1][:2], team
 
     def _charge_running(self, view: ClusterView, rates: Rates) -> None:
         """Charge the present holdings of teams, because recorded use lags behind: without this a team could take
@@ -129,7 +140,7 @@ def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
     spare = slack(job, now)
     if spare is not None and spare < URGENT and not hopeless(job, now):
         return 2, spare.total_seconds()
-    return (3, -waited.total_seconds()) if waited >= STARVATION_LIMIT else None
+    return (_AGED, -waited.total_seconds()) if waited >= STARVATION_LIMIT else None
 
 
 def hopeless(job: JobView, now: datetime) -> bool:

@@ -74,9 +74,10 @@ class _Departures:
     def broken(self) -> Iterator[Leave]:
         """Yield the instances that reported themselves unfit and the instances where several jobs failed, launched ones
         included."""
-        sent = Counter(
-            (f.kind, f.instance_type) for f in self.view.faults if self.now - f.at < CORDON_WINDOW and f.kind.cordons
-        )
+        # The fault is written before the order to leave. After a crash between the two the instance is still here.
+        here = {i.instance_id for i in self.here}
+        faults = [f for f in self.view.faults if self.now - f.at < CORDON_WINDOW and f.instance_id not in here]
+        sent = Counter((f.kind, f.instance_type) for f in faults if f.kind.cordons)
         failed = _failed_on(self.view.jobs)
         for instance in self.here:
             record = _agent(instance)

@@ -1,13 +1,14 @@
 """Chooses the pools of a launch: the best one, and its substitutes."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.lower_precision import exceeds
 from everspot_core.jobs.records import Market
 from everspot_core.schedule.actions import Hold, Launch, ReasonFigures, Refuse, Why
 from everspot_core.schedule.admission import Admission
+from everspot_core.schedule.jobs import job_outlook
 from everspot_core.schedule.market.failover import PREEMPTIONS
 from everspot_core.schedule.market.offers import Acceptable, Offers, build_offers
 from everspot_core.schedule.market.policy import MarketChoice
@@ -17,6 +18,10 @@ from everspot_core.schedule.provisioning.launch_cap import CapRoom
 from everspot_core.schedule.provisioning.pending_launches import Launches
 from everspot_core.schedule.provisioning.suspension import suspensions_in
 from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView
+
+UNKNOWN_LENGTH = timedelta(days=7)
+"""The time for which a job of unknown length is assumed to hold its instance, where others reserve room under the cap.
+After as long a wait a job comes before all others."""
 
 
 class PoolChooser:
@@ -59,11 +64,12 @@ class PoolChooser:
     def launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
         """Return a launch in the market; None if no pool has enough instances, or none of these fits under the cap."""
         able = self._able(to, offers)
-        pools = [p for p in able.pools if self._room.fits(job.nodes, p.usd_per_hour)]
+        until = self._gone_by(job)
+        pools = [p for p in able.pools if self._room.fits(job.nodes, p.usd_per_hour, until=until)]
         if not pools:
             if able.pools:
                 usd = min(p.usd_per_hour for p in able.pools)
-                self._at_cap[job.job_id] = self._room.figures(job.nodes, usd)
+                self._at_cap[job.job_id] = self._room.figures(job.nodes, usd, until)
             return None
         usd, gpus = max(p.usd_per_hour for p in pools), max(p.instance_type.gpus for p in pools)
         self._room.take(job.nodes, usd)
@@ -85,8 +91,8 @@ class PoolChooser:
 
     def fits_instead(self, job: JobView, to: MarketChoice, offers: Offers, instances: Iterable[InstanceView]) -> bool:
         """Return whether the job's launch would fit under the cap if these launched instances were gone."""
-        able, given_up = self._able(to, offers), list(instances)
-        return any(self._room.fits(job.nodes, p.usd_per_hour, without=given_up) for p in able.pools)
+        able, given_up, until = self._able(to, offers), list(instances), self._gone_by(job)
+        return any(self._room.fits(job.nodes, p.usd_per_hour, without=given_up, until=until) for p in able.pools)
 
     def at_cap(self, job: JobView) -> MarketChoice | None:
         """Return the reason of a job for which there is capacity but no room under the cap; None for all others."""
@@ -98,18 +104,29 @@ class PoolChooser:
         """Whether a job waits for room under the cap."""
         return bool(self._at_cap)
 
-    def reserve(self, job: JobView, offers: Offers) -> None:
-        """Reserve room for the on-demand instance that a job with a deadline may need later, against later jobs."""
-        if job.submission.deadline_at is not None:
-            usd = min((p.usd_per_hour for p in offers.on_demand_pools), default=0.0)
-            self._room.reserve(job.nodes, usd)
+    def reserve(self, job: JobView, offers: Offers, since: datetime | None) -> None:
+        """Reserve room for the on-demand instance that a job with a deadline may need later, against later jobs; unless
+        the cap can never fit the instance.
+
+        Args:
+            since: When the instance is launched at the latest; None: at any moment.
+        """
+        usd = min((p.usd_per_hour for p in offers.on_demand_pools), default=0.0)
+        if job.submission.deadline_at is not None and self._room.ever(job.nodes, usd):
+            self._room.reserve(job.nodes, usd, since)
 
     def keep_room(self, job: JobView, offers: Offers) -> None:
         """Keep room that becomes free for this job, so that later jobs do not take it bit by bit; unless the cap can
-        never fit the job."""
-        pools = (*offers.spot_pools, *offers.on_demand_pools)
+        never fit the job in a pool that has capacity now. Without one the job would not use the room."""
+        pools = (*offers.acceptable(Market.SPOT).pools, *offers.acceptable(Market.ON_DEMAND).pools)
         if any(self._room.ever(job.nodes, p.usd_per_hour) for p in pools):
             self._room.close()
+
+    def _gone_by(self, job: JobView) -> datetime:
+        """Return when an instance that is launched for the job now has ended again at the latest. The second changeover
+        is for the end of the instance."""
+        work = job_outlook(job)
+        return self._now + (work.remaining_upper + 2 * work.changeover_upper if work is not None else UNKNOWN_LENGTH)
 
     def _able(self, to: MarketChoice, offers: Offers) -> Acceptable:
         """Return the acceptable pools; those that failed in this round only if there are no others."""

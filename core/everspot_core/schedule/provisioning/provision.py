@@ -159,7 +159,7 @@ class _Provisioning:
         if until is not None and until - self.now > changeover and self._steering.is_safe(job, offers):
             self.launches.mark_decided(job.job_id)
         if not self.launches.coming(job, None):
-            self._launching.reserve(job, offers)
+            self._reserve(job, offers)
 
     def open_rooms(self, waiting: Iterable[JobView]) -> None:
         """Offer the room on instances that are on their way to waiting jobs, before any job's turn."""
@@ -207,7 +207,7 @@ class _Provisioning:
         offers = self._launching.offers(job)
         to = self._steering.steer(job, None, offers, moving=False)
         if to.market is None:
-            self._launching.reserve(job, offers)
+            self._reserve(job, offers)
         if to.market is None or self.admission.hold(job) is not None:
             return []
         launch = self._launching.launch(job, to, offers)
@@ -221,7 +221,7 @@ class _Provisioning:
             on_its_way = MarketChoice(market=to.market, cause=Why.ON_ITS_WAY, figures={"instances": len(coming)})
             return [self._hold(job, on_its_way, offers, instance_pool(coming[0]))]
         if to.market is None:
-            self._launching.reserve(job, offers)
+            self._reserve(job, offers)
             return [self._hold(job, to, offers, offers.stock.cheapest_pool(Market.SPOT))]
         if (
             budget_hold := self.admission.hold(job)
@@ -249,9 +249,13 @@ class _Provisioning:
             self._launching.keep_room(job, offers)
         return [self._hold(job, risk, offers, offers.stock.cheapest_pool(to.market))]
 
+    def _reserve(self, job: JobView, offers: Offers) -> None:
+        """Reserve room under the cap for the launch that the job may need at its last safe moment."""
+        self._launching.reserve(job, offers, self._steering.on_demand_at(job, offers))
+
     def _wait_for(self, job: JobView, slot: FreeSlot, offers: Offers) -> Hold:
         """Return the hold of a job that waits for an instance that others hold, or that is on its way to them."""
-        self._launching.reserve(job, offers)
+        self._reserve(job, offers)
         if slot.instance_id is not None:
             self.launches.await_by_others(slot.instance_id)
         choice = MarketChoice(market=slot.pool.market, cause=Why.FREE_SOON, figures={"minutes": slot.hours * 60})

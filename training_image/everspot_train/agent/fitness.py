@@ -39,7 +39,7 @@ class Fitness:
     """Checks and cleans one machine. Only the agent's main thread uses it.
 
     Args:
-        gpus: the number of GPUs that the machine should have; None if unknown.
+        kind: the type of the machine, with its GPUs; None if unknown.
         hardware: as measured at the start.
         home: the agent's state folder. Files that appear there after this object was made belong to jobs, and are
             removed.
@@ -49,7 +49,7 @@ class Fitness:
 
     def __init__(
         self,
-        gpus: int | None,
+        kind: InstanceType | None,
         hardware: Hardware,
         home: Path,
         environ: Mapping[str, str],
@@ -57,7 +57,8 @@ class Fitness:
         *,
         cuda_fault: CudaFault | None = None,
     ) -> None:
-        self._gpus = gpus
+        self._kind = kind
+        self._gpus = kind.gpus if kind is not None else None
         self.hardware = hardware
         self._cuda_fault = cuda_fault
         self._home = home
@@ -89,7 +90,7 @@ class Fitness:
     def remeasure(self) -> None:
         """Count the GPUs and check CUDA on them again, after a job that failed on them."""
         if self._gpus:
-            self.hardware = measure()
+            self.hardware = measure(self._kind)
             self._cuda_fault = check_cuda(self.hardware.gpus)
 
     def tidy(self) -> None:
@@ -138,12 +139,6 @@ def find_type(manifest: Manifest, name: str) -> InstanceType | None:
         return builtin().with_types(manifest.instance_types).get(name)
     except UnknownInstanceType:
         return None
-
-
-def expected_gpus(manifest: Manifest, instance_type: str) -> int | None:
-    """Return the number of GPUs of an instance type by the catalogue; None for an unknown type."""
-    kind = find_type(manifest, instance_type)
-    return kind.gpus if kind is not None else None
 
 
 def free_mib(folder: Path) -> int:

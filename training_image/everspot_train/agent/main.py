@@ -24,7 +24,7 @@ from everspot_store import Store, StoreError, SystemClock, located
 from everspot_train.agent.agent import Agent, HelperDied
 from everspot_train.agent.brokered import BrokerLauncher
 from everspot_train.agent.cuda import await_cuda
-from everspot_train.agent.fitness import Fitness, expected_gpus
+from everspot_train.agent.fitness import Fitness, find_type
 from everspot_train.agent.hardware import measure
 from everspot_train.agent.health import health_at
 from everspot_train.agent.heartbeat import Heartbeat
@@ -113,7 +113,8 @@ def _run(options: argparse.Namespace, own_log: OwnLog) -> int:
         os.environ.update(manifest.proxy.environment())
     runtime = os.environ.get(RUNTIME_VARIABLE)
     if runtime:
-        gpus = expected_gpus(manifest, identity.instance_type) or 0
+        kind = find_type(manifest, identity.instance_type)
+        gpus = kind.gpus if kind is not None else 0
         deadline = boot_deadline(manifest.limits, identity.instance_type, gpus)
         (Path(runtime) / "boot-deadline").write_text(f"{deadline.total_seconds():.0f}\n")
     reported = Path(runtime) / "reported" if runtime else None
@@ -162,8 +163,9 @@ def _agent(
     manifest = located(manifest)
     store = Store.open(manifest.control_url, manifest.data_url, clock=clock)
     own_log.to(store, identity.instance_id, clock)
-    gpus, hardware = expected_gpus(manifest, identity.instance_type), measure()
-    cuda_fault = await_cuda(hardware.gpus, clock) if gpus else None
+    kind = find_type(manifest, identity.instance_type)
+    hardware = measure(kind)
+    cuda_fault = await_cuda(hardware.gpus, clock) if kind is not None and kind.gpus else None
     watch = NoticeWatcher(store, metadata, identity.instance_id, clock, sources=sources)
     version = importlib.metadata.version("everspot")
     heartbeat = Heartbeat(
@@ -183,7 +185,7 @@ def _agent(
         clock=clock,
     )
     starter.clear_remains()
-    fitness = Fitness(gpus, hardware, home, os.environ, clock, cuda_fault=cuda_fault)
+    fitness = Fitness(kind, hardware, home, os.environ, clock, cuda_fault=cuda_fault)
     return Agent(
         manifest=manifest,
         starter=starter,

@@ -156,6 +156,8 @@ def test_the_packer_template_of_google_cloud_boots_checked_leaves_no_key_and_nam
     steps = [block["shell"]["inline"][0] for block in packer_template["build"][0]["provisioner"] if "shell" in block]
     assert "provision.sh --seal" in steps[-1] and "resolver.sh" in steps[-2] and steps[-3].endswith(" gcp")
     assert steps[-4].endswith("clock.sh gcp")
+    # Older ones put a key into the machine's metadata also where the project has OS Login on.
+    assert packer_template["packer"][0]["required_plugins"][0]["googlecompute"]["version"] == ">= 1.2.0"
     declared = {name for block in packer_template["variable"] for name in block}
     assert set(re.findall(r"var\.(\w+)", (BAKE / "everspot-gcp.pkr.hcl").read_text())) == declared
 
@@ -389,13 +391,26 @@ def test_machines_with_gpus_get_the_toolkit_that_describes_them_for_containers(
     assert ("jobs with an image of their own get no GPUs" in answer.stderr) is ("apt-cache" in tools)
 
 
+def test_a_bake_that_cannot_read_the_lists_of_packages_does_not_leave_the_toolkit_out(tmp_path: Path) -> None:
+    tools = {"modinfo": "echo 580.95.05", "apt-get": "RECORD; exit 100", "apt-cache": MADISON, "sleep": ""}
+    answer, called = provisioned(tmp_path, "need_container_toolkit", tools)
+    assert (answer.returncode, "install" in " ".join(called)) == (1, False)
+    assert "no source of packages" not in answer.stderr
+
+
+def test_the_driver_is_that_of_the_kernel_which_the_image_boots(tmp_path: Path) -> None:
+    """A newer kernel that apt brought is not the running one."""
+    kernels = "printf '6.8.0-1021-aws\n6.11.0-1004-aws\n6.8.0-9-aws\n'"
+    modinfo = "case $2 in 6.11*) exit 1;; 6.8.0-1021*) echo 580.126.09;; *) echo 580.95.05;; esac"
+    tools = {"modinfo": modinfo, "uname": "echo 6.8.0-9-aws", "ls": kernels}
+    answer, _ = provisioned(tmp_path, "driver_version", tools)
+    assert (answer.returncode, answer.stdout) == (0, "580.126.09\n"), answer.stderr
+
+
 def test_no_package_of_an_image_is_upgraded_below_a_job(tmp_path: Path) -> None:
     """Neither by a timer of apt, nor does an upgrade by hand restart the agent and the brokers of jobs."""
-    answer, called = provisioned(tmp_path, f"keep_packages {tmp_path}/conf.d", {})
-    assert answer.returncode == 0, answer.stderr
-    (masked,) = called
-    assert masked.startswith("systemctl mask ")
-    assert {"apt-daily.timer", "apt-daily-upgrade.timer", "unattended-upgrades.service"} <= set(masked.split())
+    answer, called = provisioned(tmp_path, f"keep_units {tmp_path}/conf.d", {})
+    assert (answer.returncode, called) == (0, []), answer.stderr
     # needrestart reads its settings as Perl and restarts no unit whose expression has the value 0.
     program = "my %nrconf; local $/; eval <STDIN>; die $@ if $@; my ($re) = keys %{$nrconf{override_rc}};"
     program += " print $nrconf{override_rc}{$re}, ' ', join(',', grep { $_ =~ $re } @ARGV);"
@@ -403,7 +418,58 @@ def test_no_package_of_an_image_is_upgraded_below_a_job(tmp_path: Path) -> None:
     settings = (tmp_path / "conf.d/everspot.conf").read_text()
     answer = subprocess.run(["perl", "-e", program, *units], input=settings, capture_output=True, text=True)
     assert answer.stdout == "0 " + ",".join(units[:-1]), answer.stderr
-    assert "keep_packages /etc/needrestart/conf.d" in (BAKE / "provision.sh").read_text().partition("main() {")[2]
+    assert "keep_units /etc/needrestart/conf.d" in (BAKE / "provision.sh").read_text().partition("main() {")[2]
+
+
+def test_a_bake_waits_for_the_first_boot_and_stops_what_installs_packages_by_itself(tmp_path: Path) -> None:
+    """What stops a running unit, and what is not there to be stopped, does not fail the bake."""
+    tools = {"cloud-init": f'echo "cloud-init $@" >> {tmp_path}/called; exit 2', "systemctl": "RECORD; [ $1 = mask ]"}
+    answer, called = provisioned(tmp_path, "settle", tools)
+    assert answer.returncode == 0, answer.stderr
+    waited, masked, stopped = called
+    assert waited == "cloud-init status --wait"
+    units = {"apt-daily.timer", "apt-daily.service", "apt-daily-upgrade.service", "unattended-upgrades.service"}
+    assert (masked.split()[0], stopped.split()[0]) == ("mask", "stop")
+    assert units <= set(masked.split()) == {*stopped.split()} - {"stop"} | {"mask"}
+    for name in ("everspot.pkr.hcl", "everspot-gcp.pkr.hcl"):
+        blocks = template(name)["build"][0]["provisioner"]
+        steps = [block["shell"]["inline"] for block in blocks if "shell" in block]
+        first = '${concat(["sudo bash /tmp/everspot/provision.sh --settle"], var.prepare)}'
+        assert steps[1] == first, "the first step after the files"
+
+
+@pytest.mark.skipif(not Path("/usr/bin/apt-get").exists(), reason="this machine has no apt")
+def test_a_bake_outlasts_another_program_that_reads_the_lists_of_packages(tmp_path: Path) -> None:
+    """With the real apt, whose lock of the lists is held until the bake pauses for the first time."""
+    (tmp_path / "lists/partial").mkdir(parents=True)
+    (tmp_path / "status").touch()
+    settings = {"State::lists": "lists", "State::status": "status", "Cache": "cache", "Etc::sourcelist": "none"}
+    settings["Etc::sourceparts"] = "none"
+    lines = [f'Dir::{name} "{tmp_path}/{value}";\n' for name, value in settings.items()]
+    (tmp_path / "apt.conf").write_text("".join(lines))
+    program = f"""import fcntl, time
+lock = open("{tmp_path}/lists/lock", "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print(flush=True)
+time.sleep(3600)"""
+    holder = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    with holder:
+        assert holder.stdout is not None and holder.stdout.readline()
+        apt = f"RECORD\nAPT_CONFIG={tmp_path}/apt.conf exec /usr/bin/apt-get $@"
+        answer, called = provisioned(tmp_path, "apt_update", {"apt-get": apt, "sleep": f"kill {holder.pid}; exit 0"})
+        holder.kill()
+    assert "Could not get lock" in answer.stderr
+    assert (answer.returncode, len(called) > 1) == (0, True), answer.stderr
+
+
+@pytest.mark.parametrize(("refusals", "code"), [(0, 0), (59, 0), (60, 1)])
+def test_the_lists_of_packages_are_tried_again_for_five_minutes(tmp_path: Path, refusals: int, code: int) -> None:
+    """apt's own option for locks is not for that of the lists."""
+    refused = f"[ $(grep -c update {tmp_path}/called) -gt {refusals} ]"
+    answer, called = provisioned(tmp_path, "apt_update", {"apt-get": f"RECORD\n{refused}", "sleep": "RECORD"})
+    pauses = [line for line in called if line == "5"]
+    assert (answer.returncode, len(pauses)) == (code, refusals), answer.stderr
+    assert ("apt-get update fails for 5 minutes" in answer.stderr) == bool(code)
 
 
 def dockerfile() -> list[tuple[str, str]]:

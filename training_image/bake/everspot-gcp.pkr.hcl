@@ -9,7 +9,9 @@ packer {
   required_version = ">= 1.10.0"
   required_plugins {
     googlecompute = {
-      version = ">= 1.1.6"
+      # From 1.2.0 on it logs in by OS Login where the project's metadata has it on (step_import_os_login_ssh_key.go):
+      # the machine then ignores keys in its metadata.
+      version = ">= 1.2.0"
       source  = "github.com/hashicorp/googlecompute"
     }
   }
@@ -86,6 +88,12 @@ variable "commit" {
   description = "What the wheel was built from (git rev-parse HEAD): `everspot-agent --version` prints it."
 }
 
+variable "prepare" {
+  type        = list(string)
+  default     = []
+  description = "Commands before anything is installed, such as with sudo the setup of another source of packages."
+}
+
 variable "nvswitch" {
   type        = bool
   default     = true
@@ -157,6 +165,10 @@ build {
   provisioner "file" {
     source      = var.wheel
     destination = "/tmp/everspot/${basename(var.wheel)}"
+  }
+
+  provisioner "shell" {
+    inline = concat(["sudo bash /tmp/everspot/provision.sh --settle"], var.prepare)
   }
 
   provisioner "shell" {

@@ -93,6 +93,12 @@ variable "commit" {
   description = "What the wheel was built from (git rev-parse HEAD): `everspot-agent --version` prints it."
 }
 
+variable "prepare" {
+  type        = list(string)
+  default     = []
+  description = "Commands before anything is installed, such as with sudo the setup of another source of packages."
+}
+
 variable "nvswitch" {
   type        = bool
   default     = true
@@ -197,6 +203,10 @@ build {
   provisioner "file" {
     source      = var.wheel
     destination = "/tmp/everspot/${basename(var.wheel)}"
+  }
+
+  provisioner "shell" {
+    inline = concat(["sudo bash /tmp/everspot/provision.sh --settle"], var.prepare)
   }
 
   provisioner "shell" {

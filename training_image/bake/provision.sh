@@ -6,6 +6,7 @@
 # WHEEL: the everspot wheel; the unit files, lock.txt and sbom.txt lie beside this script. PYTHON: the interpreter, 3.11.4 or later.
 # CLOUD: whose metadata service the instances have, aws or gcp; aws where it is not given.
 # `provision.sh --dependencies [PYTHON]` does the part that the wheel does not change, for bakes that keep that part.
+# `provision.sh --settle` is the first step of a bake: nothing but the bake installs packages from then on.
 # Idempotent. `provision.sh --seal` is the last step of a bake: it removes what must not be in an image.
 # In a chroot, where no systemd runs, set SYSTEMD_OFFLINE=1: the units are enabled and not started, and the self-test
 # (`everspot-agent --self-test` inside the agent's unit) is left to the first boot.
@@ -27,9 +28,36 @@ fail() {
     exit 1
 }
 
+# In the first minutes of a machine cloud-init and, on Ubuntu, apt's timers install packages. They hold apt's locks, and
+# may bring a newer kernel with another version of the GPUs' driver. An instance lives for hours or days, and a new bake
+# brings newer packages: below a job an upgrade restarts the agent (needrestart, discourse.ubuntu.com/t/44671), or
+# replaces the libraries of a driver that is loaded.
+settle() {
+    local -a unattended=(apt-daily.timer apt-daily.service apt-daily-upgrade.timer apt-daily-upgrade.service
+        unattended-upgrades.service)
+    # Its errors are those of the machine's user data (exit codes 1 and 2), and no matter of the bake.
+    if command -v cloud-init >/dev/null; then
+        timeout 600 cloud-init status --wait >/dev/null || true
+    fi
+    systemctl mask "${unattended[@]}"
+    systemctl stop "${unattended[@]}" || true # some are not there
+}
+
+# DPkg::Lock::Timeout is for dpkg's locks. At that of the lists `apt-get update` fails at once.
+apt_update() {
+    local attempt
+    for ((attempt = 1; attempt <= 60; attempt++)); do
+        if apt-get -q -o DPkg::Lock::Timeout=300 update; then
+            return
+        fi
+        sleep 5
+    done
+    fail "apt-get update fails for 5 minutes"
+}
+
 apt_install() {
     command -v apt-get >/dev/null || fail "$* cannot be installed: there is no apt-get"
-    apt-get -q -o DPkg::Lock::Timeout=300 update
+    apt_update
     DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@"
 }
 
@@ -62,10 +90,11 @@ need_compiler() {
     fi
 }
 
-# The version of the GPUs' driver, of whichever kernel has it: a machine that bakes needs no GPU. Nothing without one.
+# The version of the GPUs' driver, of the newest kernel that has it, which the image boots: another one may run here. A
+# machine that bakes needs no GPU. Nothing without a driver.
 driver_version() {
     local kernel
-    for kernel in "$(uname -r)" $(ls /lib/modules 2>/dev/null); do
+    for kernel in $(ls /lib/modules 2>/dev/null | sort --version-sort --reverse) "$(uname -r)"; do
         if modinfo -k "$kernel" -F version nvidia 2>/dev/null; then
             return
         fi
@@ -96,7 +125,7 @@ need_fabric_manager() {
     fi
     if ! nv-fabricmanager --version 2>/dev/null | grep -qF "$driver"; then
         command -v apt-get >/dev/null || fail "nv-fabricmanager $driver cannot be installed: there is no apt-get"
-        apt-get -q -o DPkg::Lock::Timeout=300 update
+        apt_update
         # Ubuntu's package carries the driver's branch in its name, NVIDIA's no longer does from branch 580 on.
         package=$(package_of_version "$driver" "nvidia-fabricmanager-${driver%%.*}" nvidia-fabricmanager)
         [[ -n $package ]] || fail "no source of packages has nvidia-fabricmanager $driver, the driver's version:" \
@@ -117,8 +146,10 @@ need_container_toolkit() {
     if [[ -z $(driver_version) ]] || command -v nvidia-ctk >/dev/null; then
         return
     fi
-    if command -v apt-get >/dev/null && apt-get -q -o DPkg::Lock::Timeout=300 update &&
-        apt-cache madison nvidia-container-toolkit-base 2>/dev/null | grep -q .; then
+    if command -v apt-get >/dev/null; then
+        apt_update
+    fi
+    if apt-cache madison nvidia-container-toolkit-base 2>/dev/null | grep -q .; then
         apt_install nvidia-container-toolkit-base
     else
         echo "provision: no source of packages has nvidia-container-toolkit-base:" \
@@ -232,11 +263,8 @@ self_test() {
     [[ $passed == yes ]] || fail "the self-test failed: jobs would fail on this image"
 }
 
-# Instances live for hours or days, and a new bake brings newer packages. On Ubuntu an upgrade below a job restarts
-# the agent (needrestart, discourse.ubuntu.com/t/44671), or replaces the libraries of a driver that is loaded.
-keep_packages() {
-    systemctl mask apt-daily.timer apt-daily.service apt-daily-upgrade.timer apt-daily-upgrade.service \
-        unattended-upgrades.service
+# An upgrade by hand does not restart the agent and the brokers of jobs either.
+keep_units() {
     install -d -m 0755 "$1"
     echo '$nrconf{override_rc}{qr(^everspot-)} = 0;' > "$1/everspot.conf"
 }
@@ -266,7 +294,12 @@ main() {
         seal
         return
     fi
+    if [[ ${1:-} == --settle ]]; then
+        settle
+        return
+    fi
     if [[ ${1:-} == --dependencies ]]; then
+        settle
         install_dependencies "${2:-python3}"
         return
     fi
@@ -284,8 +317,9 @@ main() {
         shift
     done
     [[ $# -ge 1 ]] || fail "usage: provision.sh [--no-nvswitch] [--commit COMMIT] WHEEL [PYTHON [CLOUD]]" \
-        "| --dependencies [PYTHON] | --seal"
+        "| --settle | --dependencies [PYTHON] | --seal"
     [[ ${3:-aws} =~ ^(aws|gcp)$ ]] || fail "$3 is no cloud; there are aws and gcp"
+    settle
     install_everspot "$1" "${2:-python3}" "$commit"
     make_job_users
     install_units "${3:-aws}"
@@ -293,7 +327,7 @@ main() {
         need_fabric_manager
     fi
     need_container_toolkit
-    keep_packages /etc/needrestart/conf.d
+    keep_units /etc/needrestart/conf.d
     describe_packages "${2:-python3}"
     self_test
 }

@@ -591,6 +591,13 @@ def test_the_bases_that_the_readme_lists_are_those_of_the_bakes() -> None:
         assert variables["python"]["default"].strip('"') == "python" + rows["Ubuntu 24.04, the templates'"]
 
 
+def test_the_program_that_builds_a_bakes_wheel_is_there_after_the_set_up() -> None:
+    programs = re.findall(r"^    (\S+) build --wheel$", (BAKE / "README.md").read_text(), re.MULTILINE)
+    assert programs == ["uv", "uv"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "uv" in [Requirement(line).name for line in project["dependency-groups"]["dev"]]
+
+
 def test_sealing_removes_what_one_machine_draws_for_itself_and_what_only_the_bake_used() -> None:
     seal = (BAKE / "provision.sh").read_text().partition("seal() {")[2].partition("\n}\n")[0]
     for leftover in ("random-seed", "credential.secret", "/var/lib/apt/lists", "/var/cache/apt", "/etc/resolv.conf"):

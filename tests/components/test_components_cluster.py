@@ -207,6 +207,21 @@ def test_what_an_instance_is_launched_with_makes_a_generation(cluster: Cluster, 
     assert before != after
 
 
+@pytest.mark.parametrize(("types", "scheduler", "standard"), [
+    (["m6i.large", "g5.xlarge"], "m6i.large", (False, False)),
+    (["m6i.large"], "t3.micro", (False, True)),
+    (["t3.small", "t3.micro"], "t3.small", (True, True)),
+])  # fmt: skip
+def test_burstable_types_are_billed_at_their_price(
+    cluster: Cluster, types: list[str], scheduler: str, standard: tuple[bool, bool]
+) -> None:
+    """EC2 launches T3 as unlimited otherwise, and refuses the setting for every other type."""
+    listed = [{"type": name} for name in types]
+    recorder = cluster(capacity={"instance_types": listed, "standing": {"target": 1}}, scheduler_type=scheduler)
+    credits_ = [recorder.inputs(f"train-{part}-template").get("creditSpecification") for part in ("fleet", "scheduler")]
+    assert credits_ == [{"cpuCredits": "standard"} if on else None for on in standard]
+
+
 def test_instances_are_closed(cluster: Cluster) -> None:
     recorder = cluster()
     for template in recorder.of_type("aws:ec2/launchTemplate:LaunchTemplate"):

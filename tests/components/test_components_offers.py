@@ -105,6 +105,15 @@ def test_where_ec2_does_not_answer_nothing_is_refused(
     assert len(overrides(declared(declare, spec))) == 6
 
 
+def test_burstable_types_beside_others_are_refused(declare: Declare, spec: Any) -> None:
+    """A launch template with the credits of the one cannot launch the others."""
+    spec["capacity"]["instance_types"] = [{"type": "m6i.large"}, {"type": "t3.small"}]
+    assert "capacity.instanceTypes: beside other types t3.small would run with unlimited CPU" in refused(declare, spec)
+    spec["capacity"]["instance_types"] = [{"type": "t3.small"}]
+    spec["scheduler_type"] = "t3.small"
+    assert declared(declare, spec)
+
+
 def test_gpus_that_the_images_torch_does_not_run_on_are_refused(declare: Declare, spec: Any) -> None:
     spec["capacity"]["instance_types"] = [{"type": "g5.xlarge"}, {"type": "p3.2xlarge"}, {"type": "g4dn.xlarge"}]
     spec["scheduler_type"] = "t3.small"

@@ -22,6 +22,8 @@ LAUNCHES: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("no type", {}, {"InstanceType": "m6i.enormous"}, "InvalidParameterValue", "Invalid value 'm6i.enormous'"),
     ("arm64 on x86_64", {"Architecture": "arm64"}, {}, "InvalidParameterValue", "not match the architecture 'arm64'"),
     ("x86_64 on arm64", {}, {"InstanceType": "t4g.small"}, "InvalidParameterValue", "architecture 'arm64' of the"),
+    ("credits of a type without them", {}, {"CreditSpecification": {"CpuCredits": "standard"}},
+     "InstanceCreditSpecification.NotSupported", "m6i.large"),
     ("UEFI on a BIOS type", {"BootMode": "uefi"}, {"InstanceType": "p4d.24xlarge"},
      "InvalidParameterValue", "boot mode of UEFI"),
     ("no ENA", {"EnaSupport": False}, {}, "InvalidParameterCombination", "(ENA) is required for the 'm6i.large'"),

@@ -27,7 +27,7 @@ variable "zone" {
 
 variable "wheel" {
   type        = string
-  description = "The everspot wheel, built by `python -m build --wheel`."
+  description = "The everspot wheel, built by `uv build --wheel`."
 }
 
 variable "family" {

@@ -20,7 +20,7 @@ variable "region" {
 
 variable "wheel" {
   type        = string
-  description = "The everspot wheel, built by `python -m build --wheel`."
+  description = "The everspot wheel, built by `uv build --wheel`."
 }
 
 variable "base_image_name" {

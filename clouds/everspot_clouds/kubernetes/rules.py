@@ -113,7 +113,11 @@ BILLING = replace(
     # EC2 waives the first hour of an instance that EC2 itself ends. An instance that Karpenter ends after the notice is
     # not free, and EC2 tells the two apart (`StateReason`).
     pods=True,
-    left_out=("the EKS cluster, and the nodes of others but for the share of agents on them", *ec2.BILLING.left_out),
+    left_out=(
+        "the EKS cluster, and the nodes of others but for the share of agents on them",
+        "CPU credits of burstable nodes",
+        *ec2.BILLING.left_out,
+    ),
 )
 """The nodes are billed, from their launch until they are gone; an agent on a node of others by its share of it."""
 

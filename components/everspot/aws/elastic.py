@@ -79,6 +79,7 @@ class AwsElasticCapacity(pulumi.ComponentResource):
             manifest=pulumi.Output.from_input(args["manifest"]).apply(
                 lambda text: with_idle_limit(text, elastic.get("idle_limit", IDLE_LIMIT))
             ),
+            types=[entry["type"] for entry in args["capacity"]["instance_types"]],
         )
         self._may_launch = self._permissions(template)
         zones = args.get("zones")

@@ -110,6 +110,7 @@ class AwsTrainingFleet(pulumi.ComponentResource):
             tags=args["tags"],
             machine=machine,
             manifest=args["manifest"],
+            types=[entry["type"] for entry in args["capacity"]["instance_types"]],
         )
         self.on_demand_fleet_id = self._fleet(f"{name}-on-demand", Market.ON_DEMAND, template).id
         self.spot_fleet_id = self._fleet(f"{name}-spot", Market.SPOT, template, formerly=f"{name}-fleet").id

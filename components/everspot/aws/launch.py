@@ -3,12 +3,13 @@ type."""
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
 from everspot_clouds.aws.fixed_prices import AS_OF
 from everspot_clouds.aws.root_volume import Volume, initialization_usd, resolved_gib, volume_problems
+from everspot_core.capacity.catalogue import is_burstable
 from everspot_core.cluster.manifest import USER_DATA_LIMIT
 from everspot_core.jobs.records import Role
 from everspot_core.validation.problems import Problems
@@ -148,9 +149,16 @@ def launch_template(
     tags: dict[str, str],
     machine: AwsMachineArgs,
     manifest: pulumi.Input[str],
+    types: Collection[str],
     instance_type: str | None = None,
 ) -> ec2.LaunchTemplate:
-    """Return the launch template of one role. `manifest` is the manifest's JSON."""
+    """Return the launch template of one role.
+
+    Args:
+        manifest: the manifest's JSON.
+        types: all instance types that are launched from it.
+        instance_type: of the template itself.
+    """
     image = resolve_image(parent, machine.get("image_id"), machine.get("image_parameter"))
     launched = tagging.instance_tags(cluster, tags, role.value)
     return ec2.LaunchTemplate(
@@ -158,6 +166,9 @@ def launch_template(
         description=f"Everspot {role.value} of cluster {cluster}",
         image_id=image,
         instance_type=instance_type,
+        # T3 and T4g are launched as unlimited otherwise, and credits beyond the price are billed (EC2 User Guide,
+        # "Unlimited mode for burstable performance instances"). EC2 launches no other type with this setting.
+        credit_specification={"cpu_credits": "standard"} if all(map(is_burstable, types)) else None,
         update_default_version=True,
         iam_instance_profile={"arn": machine["instance_profile_arn"]},
         instance_initiated_shutdown_behavior=SHUTDOWN_BEHAVIOR,

@@ -79,6 +79,7 @@ class AwsSchedulerService(pulumi.ComponentResource):
             tags=args["tags"],
             machine=machine,
             manifest=args["manifest"],
+            types=[args.get("instance_type", DEFAULT_TYPE)],
             instance_type=args.get("instance_type", DEFAULT_TYPE),
         )
         group = autoscaling.Group(

@@ -23,6 +23,11 @@ _DASHED_ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-[a-z]\Z")
 _BURSTABLE = re.compile(r"t\d[a-z]*\.|(e2-(micro|small|medium)|f1-micro|g1-small)$")
 
 
+def is_burstable(name: str) -> bool:
+    """Return whether a type's processors are its own for a part of the time only; see `InstanceType.is_burstable`."""
+    return _BURSTABLE.match(name) is not None
+
+
 class InstanceType(Frozen):
     """An instance type and its resources. Memory is in GiB; `gpu_memory_gib` is the memory of each GPU."""
 
@@ -63,7 +68,7 @@ class InstanceType(Frozen):
         """Whether its processors are its own for a part of the time only, by its name. Under the steady load of
         training the rest costs credits, or is not there. Sources: the clouds' user guides, "Burstable performance
         instances" and "Shared-core machine types"."""
-        return _BURSTABLE.match(self.name) is not None
+        return is_burstable(self.name)
 
     @field_validator("*", mode="before")
     @classmethod

@@ -4,6 +4,7 @@ They hold for RunInstances, for a fleet's and for a group's launches. A type tha
 (one declared in a market script) is held to its architecture alone.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from everspot_core.capacity.catalogue import InstanceType
@@ -59,6 +60,15 @@ def check_image(image: LocalAmi, kind: InstanceType) -> None:
             "InvalidParameterCombination",
             "Enhanced networking with the Elastic Network Adapter (ENA) is required for the "
             f"'{kind.name}' instance type. Ensure that you are using an AMI that is enabled for ENA.",
+        )
+
+
+def check_credits(kind: InstanceType, specification: Mapping[str, Any] | None) -> None:
+    """Refuse CPU credits, also `standard` ones, for a type that is not burstable."""
+    if specification and not kind.is_burstable:
+        raise EC2ClientError(
+            "InstanceCreditSpecification.NotSupported",
+            f"The {kind.name} instance type does not support T2 Unlimited.",
         )
 
 

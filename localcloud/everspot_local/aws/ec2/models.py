@@ -101,6 +101,10 @@ class LocalEC2Backend(EC2Backend):
         pool = self.pool_for(kwargs["instance_type"], self._launch_zone(kwargs))
         if strict():
             launch_rules.check_spot_tags(template, market)
+            launch_rules.check_credits(
+                account.current().market.pools.catalogue.types[kwargs["instance_type"]],
+                template.get("CreditSpecification"),
+            )
             self._check_launch(image_id, count, market, kwargs)
         if pool.hourly_usd(market) is None:
             raise Unsupported(f"There is no Spot market for {pool.instance_type} in {pool.zone}.")

@@ -426,11 +426,11 @@ def test_a_bake_waits_for_the_first_boot_and_stops_what_installs_packages_by_its
     tools = {"cloud-init": f'echo "cloud-init $@" >> {tmp_path}/called; exit 2', "systemctl": "RECORD; [ $1 = mask ]"}
     answer, called = provisioned(tmp_path, "settle", tools)
     assert answer.returncode == 0, answer.stderr
-    waited, masked, stopped = called
-    assert waited == "cloud-init status --wait"
+    wait, mask, stop = called
+    assert wait == "cloud-init status --wait"
     units = {"apt-daily.timer", "apt-daily.service", "apt-daily-upgrade.service", "unattended-upgrades.service"}
-    assert (masked.split()[0], stopped.split()[0]) == ("mask", "stop")
-    assert units <= set(masked.split()) == {*stopped.split()} - {"stop"} | {"mask"}
+    assert (mask.split()[0], stop.split()[0]) == ("mask", "stop")
+    assert units <= set(mask.split()) == {*stop.split()} - {"stop"} | {"mask"}
     for name in ("everspot.pkr.hcl", "everspot-gcp.pkr.hcl"):
         blocks = template(name)["build"][0]["provisioner"]
         steps = [block["shell"]["inline"] for block in blocks if "shell" in block]
@@ -465,8 +465,8 @@ time.sleep(3600)"""
 @pytest.mark.parametrize(("refusals", "code"), [(0, 0), (59, 0), (60, 1)])
 def test_the_lists_of_packages_are_tried_again_for_five_minutes(tmp_path: Path, refusals: int, code: int) -> None:
     """apt's own option for locks is not for that of the lists."""
-    refused = f"[ $(grep -c update {tmp_path}/called) -gt {refusals} ]"
-    answer, called = provisioned(tmp_path, "apt_update", {"apt-get": f"RECORD\n{refused}", "sleep": "RECORD"})
+    gate = f"[ $(grep -c update {tmp_path}/called) -gt {refusals} ]"
+    answer, called = provisioned(tmp_path, "apt_update", {"apt-get": f"RECORD\n{gate}", "sleep": "RECORD"})
     pauses = [line for line in called if line == "5"]
     assert (answer.returncode, len(pauses)) == (code, refusals), answer.stderr
     assert ("apt-get update fails for 5 minutes" in answer.stderr) == bool(code)

@@ -39,15 +39,17 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
 @pytest.mark.parametrize("part", [0.92, 0.965, 0.985, 1.0])
 def test_a_machine_of_a_known_type_has_what_the_type_is_sold_with(machine: Callable[..., Path], part: float) -> None:
     for kind in TYPES:
-        measured = measure(kind, machine(kind, part))
-        stated = (measured.gpus, measured.gpu, measured.gpu_memory_gib, measured.memory_gib)
-        assert stated == (kind.gpus, kind.gpu, kind.gpu_memory_gib, kind.memory_gib), kind.name
+        hardware = measure(kind, machine(kind, part))
+        figures = (hardware.gpus, hardware.gpu, hardware.gpu_memory_gib, hardware.memory_gib)
+        assert figures == (kind.gpus, kind.gpu, kind.gpu_memory_gib, kind.memory_gib), kind.name
 
 
 def test_models_with_spaces_are_recognized_without_the_type(machine: Callable[..., Path]) -> None:
     for kind in (kind for kind in TYPES if kind.gpu is not None):
         hardware = measure(None, machine(kind))
-        shape = Shape(hardware.gpus, hardware.gpu_memory_gib, kind.vcpus, kind.memory_gib, hardware.gpu or "")
+        shape = Shape(
+            hardware.gpus, hardware.gpu_memory_gib, kind.vcpus, kind.memory_gib, hardware.gpu or "", kind.name
+        )
         assert lacking(Resources(gpus=kind.gpus, gpu=kind.gpu), shape) == (), kind.name
 
 

@@ -41,7 +41,8 @@ DEPLOY = _actions(
         CreateSubnet CreateTags CreateVpc CreateVpcEndpoint DeleteFleets DeleteFlowLogs DeleteInternetGateway
         DeleteLaunchTemplate DeleteNatGateway DeleteRoute DeleteRouteTable DeleteSecurityGroup DeleteSubnet DeleteTags
         DeleteVpc DeleteVpcEndpoints DescribeAddresses DescribeAddressesAttribute DescribeFleets DescribeFlowLogs
-        DescribeInternetGateways DescribeLaunchTemplateVersions DescribeLaunchTemplates DescribeNatGateways
+        DescribeInstanceTypes DescribeInternetGateways
+        DescribeLaunchTemplateVersions DescribeLaunchTemplates DescribeNatGateways
         DescribeNetworkAcls DescribeNetworkInterfaces DescribeSecurityGroupRules DescribeSecurityGroups
         DetachInternetGateway DisassociateAddress DisassociateRouteTable ModifyFleet ModifyLaunchTemplate
         ModifySecurityGroupRules ModifyVpcAttribute ModifyVpcEndpoint ReleaseAddress RevokeSecurityGroupEgress
@@ -66,7 +67,7 @@ DRIFT = frozenset(
     action for action in DEPLOY if action.partition(":")[2].startswith(("Describe", "Get", "List"))
 ) - _actions(
     autoscaling="DescribeScalingActivities",
-    ec2="DescribeAddressesAttribute",
+    ec2="DescribeAddressesAttribute DescribeInstanceTypes",
     iam="ListInstanceProfilesForRole",
     s3="ListBucketVersions",
 ) | _actions(ec2="DescribeInstances DescribeSpotPriceHistory DescribeTags DescribeVolumes", tag="GetResources")

@@ -3,7 +3,7 @@ type."""
 
 import base64
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
@@ -149,26 +149,28 @@ def launch_template(
     tags: dict[str, str],
     machine: AwsMachineArgs,
     manifest: pulumi.Input[str],
-    types: Collection[str],
-    instance_type: str | None = None,
+    types: Sequence[str],
+    has_type: bool = False,
 ) -> ec2.LaunchTemplate:
     """Return the launch template of one role.
 
     Args:
         manifest: the manifest's JSON.
         types: all instance types that are launched from it.
-        instance_type: of the template itself.
+        has_type: whether launches take the template's type, the first one, and do not override it.
     """
+    burstable = all(map(is_burstable, types))
     image = resolve_image(parent, machine.get("image_id"), machine.get("image_parameter"))
     launched = tagging.instance_tags(cluster, tags, role.value)
     return ec2.LaunchTemplate(
         name,
         description=f"Everspot {role.value} of cluster {cluster}",
         image_id=image,
-        instance_type=instance_type,
+        # Without a type the provider leaves the credits out (terraform-provider-aws, ec2_launch_template.go).
+        instance_type=types[0] if has_type or burstable else None,
         # T3 and T4g are launched as unlimited otherwise, and credits beyond the price are billed (EC2 User Guide,
         # "Unlimited mode for burstable performance instances"). EC2 launches no other type with this setting.
-        credit_specification={"cpu_credits": "standard"} if all(map(is_burstable, types)) else None,
+        credit_specification={"cpu_credits": "standard"} if burstable else None,
         update_default_version=True,
         iam_instance_profile={"arn": machine["instance_profile_arn"]},
         instance_initiated_shutdown_behavior=SHUTDOWN_BEHAVIOR,

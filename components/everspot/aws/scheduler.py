@@ -80,7 +80,7 @@ class AwsSchedulerService(pulumi.ComponentResource):
             machine=machine,
             manifest=args["manifest"],
             types=[args.get("instance_type", DEFAULT_TYPE)],
-            instance_type=args.get("instance_type", DEFAULT_TYPE),
+            has_type=True,
         )
         group = autoscaling.Group(
             f"{name}-group",

@@ -1,10 +1,11 @@
 """Ends, holds or delays a machine at any of its calls to the store."""
 
 import random
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from everspot_store import Entry, ManualClock, StoreUnavailable, Uploaded, Version, Versioned, WriteOutcome, WriteResult
 from everspot_store.folder import FolderBackend
@@ -33,7 +34,7 @@ class Knife:
         self.calls += 1
         number = self.calls
         if number == self.cut_at and not self.cut_after:
-            raise Cut(key)
+            self._cut(key)
         if number == self.hold_at:
             self.hold(key)
         if self._dice.random() < self.loses:
@@ -42,8 +43,14 @@ class Knife:
             return lost()
         answer = call()
         if number == self.cut_at:
-            raise Cut(key)
+            self._cut(key)
         return answer
+
+    def _cut(self, key: str) -> NoReturn:
+        """End the calling thread. If it is a helper thread, the next call ends the next thread, as the machine does."""
+        if threading.current_thread() is not threading.main_thread():
+            self.cut_at, self.cut_after = self.calls + 1, False
+        raise Cut(key)
 
 
 class KnifedBackend:

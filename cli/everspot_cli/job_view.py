@@ -1,5 +1,7 @@
 """A plan's view of a job, made from the author's figures and the record alone."""
 
+from datetime import timedelta
+
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobRecord
 from everspot_core.schedule import JobView, Spent
@@ -27,5 +29,6 @@ def plain_view(submission: JobSubmission, record: JobRecord | None) -> JobView:
         measured=None,
         speeds={},
         measured_speeds=frozenset(),
+        withheld=timedelta(0),
         accepted_deadline_at=None,
     )

@@ -4,14 +4,24 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_clouds.base import Phase
 from everspot_core.clock import Clock
 from everspot_core.costs.ledger import FaultRecord, LaunchRecord
 from everspot_core.costs.team_budgets import CapUse
 from everspot_core.jobs.job import JobSubmission
-from everspot_core.jobs.records import Assignment, InstanceRecord, InstanceState, JobRecord, NoticeKind, Reason, Role
+from everspot_core.jobs.lease import waits_since
+from everspot_core.jobs.records import (
+    Assignment,
+    InstanceRecord,
+    InstanceState,
+    JobRecord,
+    JobState,
+    NoticeKind,
+    Reason,
+    Role,
+)
 from everspot_core.schedule import (
     Behaviour,
     ClusterView,
@@ -59,6 +69,7 @@ class PlanInputs:
         after: By job, the states of the jobs that it comes after.
         evaluate_run_if: Returns the result of the `run_if` of a job.
         same_stage: By job, the earlier jobs of the same cached stage.
+        withheld: Returns how long a job might not run in its present wait.
     """
 
     facts: Facts
@@ -76,6 +87,7 @@ class PlanInputs:
     after: Mapping[str, Standing]
     evaluate_run_if: Callable[[str], JudgedCondition]
     same_stage: Mapping[str, tuple[StageRun, ...]]
+    withheld: Callable[[str], timedelta]
 
 
 class ViewBuilder:
@@ -182,9 +194,17 @@ class ViewBuilder:
             measured=_measured(record),
             speeds=speeds,
             measured_speeds=frozenset(speeds),
+            withheld=self._withheld(submission, record, inputs),
             accepted_deadline_at=None,
         )
         return before if before is not None and _same(before, view) else view
+
+    def _withheld(self, submission: JobSubmission, record: JobRecord | None, inputs: PlanInputs) -> timedelta:
+        """Return how long the job might not run in its present wait, which may be shorter than what was noted."""
+        withheld = inputs.withheld(submission.job_id)
+        if not withheld or (record is not None and record.state is not JobState.PENDING):
+            return timedelta(0)
+        return max(timedelta(0), min(withheld, self._clock.now() - waits_since(record, submission)))
 
     @staticmethod
     def _instance_type(record: JobRecord | None, observation: Observation, inputs: PlanInputs) -> str | None:
@@ -215,6 +235,7 @@ def _same(before: JobView, now: JobView) -> bool:
         and (before.stale, before.cancel, before.drills, before.after) == (now.stale, now.cancel, now.drills, now.after)
         and (before.same_stage, before.condition_result) == (now.same_stage, now.condition_result)
         and (before.missing_metric, before.awaits) == (now.missing_metric, now.awaits)
+        and before.withheld == now.withheld
         and (before.spent, before.preempted_at, before.speeds) == (now.spent, now.preempted_at, now.speeds)
         and (before.changeover, before.head_epoch) == (now.changeover, now.head_epoch)
     )

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from everspot_core.schedule import Hold, Launch, Why, describe_action
+from everspot_core.schedule import NO_WAIT, Hold, Launch, Why, describe_action
 from everspot_core.schedule.messages import because
 from everspot_store import BadDocument, Store, StoreError, Wait, Waiting, WaitPool
 
@@ -41,6 +41,10 @@ class Waits:
             waiting = None
         self._now = dict(waiting.jobs) if waiting is not None else {}
         self._written = dict(self._now) if waiting is not None else None
+
+    def withheld(self, job: str) -> timedelta:
+        """Return how long the job might not run in its present wait."""
+        return _withheld(self._now.get(job), self._store.clock.now())
 
     def update(self, waiting: Iterable[Hold | Launch], extra_sentence: Callable[[str], str] = lambda job: "") -> None:
         """Set the jobs that wait now. Changes are logged and written; a failed write is tried again later.
@@ -85,10 +89,19 @@ def _wait(before: Wait | None, hold: Hold | Launch, words: str, now: datetime) -
     return Wait(
         why=hold.cause.value,
         words=words,
+        withheld_seconds=earlier.withheld_seconds if earlier is not None else _withheld(before, now).total_seconds(),
         since=earlier.since if earlier is not None else now,
         waits_for=WaitPool(instance_type=pool.instance_type, zone=pool.zone, market=pool.market) if pool else None,
         on_demand_at=begins.replace(microsecond=0) if begins is not None else None,
     )
+
+
+def _withheld(wait: Wait | None, now: datetime) -> timedelta:
+    """Return how long a job might not run up to now, in the wait of this entry."""
+    if wait is None:
+        return timedelta(0)
+    earlier = timedelta(seconds=wait.withheld_seconds)
+    return earlier + max(now - wait.since, timedelta(0)) if wait.why in NO_WAIT else earlier
 
 
 def _words(hold: Hold | Launch, more: str) -> str:

@@ -274,6 +274,7 @@ class _Job:
             measured=None,
             speeds={},
             measured_speeds=frozenset(),
+            withheld=timedelta(0),
             accepted_deadline_at=None,
         )
 

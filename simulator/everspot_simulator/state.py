@@ -238,6 +238,7 @@ class Task:
             measured=None,
             speeds=self.job.speeds,
             measured_speeds=frozenset(),
+            withheld=timedelta(0),
             accepted_deadline_at=None,
         )
 

@@ -30,6 +30,12 @@ class Wait(Stored):
     why: str = Field(description="The code of the reason: a value of `everspot_core.schedule.Why`.")
     words: str = Field(description="The reason as a sentence, with the figures at that time.")
     since: Utc = Field(description="Since when the job waits for this reason; the figures may be newer.")
+    withheld_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Market time in which the job might not run, for earlier reasons of this wait.",
+    )
     waits_for: WaitPool | None = Field(
         default=None, description="The pool that would suit it best, or that launches an instance for it."
     )

@@ -1,6 +1,7 @@
 """The order of waiting jobs: tiers, fair shares, ageing."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -127,6 +128,12 @@ def test_the_jobs_that_have_waited_a_day_go_by_the_weights_of_their_teams():
     assert order(*jobs, usage={"flood": 5.0, "small": 4.0}) == expected
     expected = ["flood-0", "flood-1", "flood-2", "small-2", "small-1", "fresh"]
     assert order(*jobs, usage={"flood": 5.0, "small": 4.0}, shares={"flood": 2.0}) == expected
+
+
+def test_time_in_which_a_job_might_not_run_is_no_wait():
+    held = [replace(job(f"held-{days}", waited=9 * 24), withheld=days * 24 * HOUR) for days in (1, 7, 9)]
+    expected = ["held-1", "critical", "held-7", "held-9", "fair"]
+    assert order(*held, job("critical", priority=Priority.CRITICAL), job("fair", waited=10)) == expected
 
 
 def test_one_team_does_not_take_everything_in_one_tick():

@@ -50,6 +50,7 @@ def job_view(**kw) -> JobView:
             "measured": None,
             "speeds": {},
             "measured_speeds": frozenset(),
+            "withheld": timedelta(0),
             "accepted_deadline_at": None,
             **kw,
         }

@@ -7,14 +7,19 @@ from pathlib import Path
 import pytest
 from elastic_helpers import TYPE, ZONE, ElasticCluster
 from everspot_core.capacity.launching import LaunchTrouble
-from everspot_core.jobs.records import Market
+from everspot_core.costs.team_budgets import Allowance, Caps
+from everspot_core.jobs.records import Market, Reason
 from everspot_core.schedule import Hold, PoolKey, Why
+from everspot_scheduler.budget_spending import READ_EVERY
 from everspot_scheduler.waiting import WRITE_EVERY, Waits
 from everspot_store import ManualClock, Wait, WaitPool
 from scheduler_helpers import Cluster, folder_store
 
 POOL = PoolKey("g5.xlarge", "us-east-1a", Market.SPOT)
 HOUR = timedelta(hours=1)
+FIGURES = {"jobs": "b", "job": "b", "window": "22:00-06:00", "opens": "later"}
+FIGURES |= {"team": "t", "unit": "dollars", "period": "month", "until": "later"}
+FIGURES |= dict.fromkeys(("spent", "committed", "asked", "cap"), 1.0)
 
 
 @pytest.fixture
@@ -43,6 +48,53 @@ def test_the_pool_and_the_moment_of_on_demand_are_written_with_the_reason(cluste
     cluster.clock.advance(WRITE_EVERY)
     waits.update([Hold(job_id="a", cause=Why.DRAIN)])
     assert (written(cluster).waits_for, written(cluster).on_demand_at) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("causes", "hours"),
+    [
+        ((Why.AFTER, Why.NOTHING_SEEN), 1),
+        ((Why.AFTER, Why.TEAM_BUDGET, Why.ENVIRONMENT_BUDGET, Why.DRAIN, Why.SAME_STAGE), 5),
+        ((Why.NOTHING_SEEN, Why.TEAM_BUDGET, Why.NOTHING_SEEN, Why.TEAM_BUDGET), 2),
+        ((Why.OUTSIDE_WINDOW, Why.NOTHING_SEEN), 0),
+    ],
+)
+def test_time_in_which_a_job_might_not_run_is_added_up_over_a_restart(
+    cluster: Cluster, waits: Waits, causes: tuple[Why, ...], hours: int
+) -> None:
+    for cause in causes:
+        for _ in range(2):  # of the two the second finds the reason again
+            waits.update([Hold(job_id="a", cause=cause, figures=FIGURES)])
+            cluster.clock.advance(HOUR / 2)
+        following = Waits(cluster.store, "s2")
+        following.load()
+        assert following.withheld("a") == waits.withheld("a")
+        waits = following
+    assert waits.withheld("a") == hours * HOUR
+    waits.update([])
+    assert waits.withheld("a") == timedelta(0), "the wait is over"
+
+
+def test_a_job_that_a_cap_held_for_days_waits_its_turn_behind_a_critical_one(cluster: Cluster) -> None:
+    cluster.length = 10_000
+    cluster.agent("i-1", Market.ON_DEMAND)
+    caps = [Caps(month=Allowance(dollars=dollars)) for dollars in (0.0, 50.0)]
+    cluster.store.change_budgets(lambda b: b.changed("held", caps[0], cluster.clock.now(), "ann"))
+    cluster.clock.advance(READ_EVERY)
+    cluster.submit("other")
+    cluster.run(5)
+    cluster.submit("held", tags={"Team": "held"})
+    cluster.run(15)
+    cluster.clock.advance(timedelta(days=9))
+    cluster.submit("critical", priority="critical")
+    cluster.store.change_budgets(lambda b: b.changed("held", caps[1], cluster.clock.now(), "ann"))
+    cluster.run(5)
+    lease = cluster.agents["i-1"].lease
+    assert lease is not None
+    lease.release(Reason.FINISHED)
+    cluster.agents["i-1"].lease = None
+    cluster.run(15)
+    assert (cluster.state("critical"), cluster.state("held")) == ("RUNNING", "PENDING")
 
 
 def test_figures_that_move_are_no_other_reason(

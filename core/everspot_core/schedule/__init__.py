@@ -6,6 +6,7 @@ Both are pure and deterministic: the same view and moment give the same actions.
 """
 
 from everspot_core.schedule.actions import (
+    NO_WAIT,
     Action,
     Assign,
     ClearAssignment,
@@ -45,6 +46,7 @@ from everspot_core.schedule.view import (
 )
 
 __all__ = [
+    "NO_WAIT",
     "Action",
     "Assign",
     "Behaviour",

@@ -108,6 +108,10 @@ WITHHELD = frozenset(
 )
 """Reasons for which a job must not run now, even if an instance is free. Nothing is launched or kept for it."""
 
+NO_WAIT = (WITHHELD | {Why.DRAIN}) - {Why.NOT_YET, Why.OUTSIDE_WINDOW}
+"""Reasons whose time does not count as waiting. A wait begins at `start_at` in any case. It goes on outside a window:
+otherwise a job with a short window would never have waited long enough."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Act:

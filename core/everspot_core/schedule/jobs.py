@@ -77,8 +77,8 @@ def critical(job: JobView) -> bool:
 
 
 def waiting_since(job: JobView) -> datetime:
-    """Return when the job began to wait, as `lease.waits_since` says."""
-    return waits_since(job.record, job.submission)
+    """Return when the job began to wait, as `lease.waits_since` says; later by the time for which it was withheld."""
+    return waits_since(job.record, job.submission) + job.withheld
 
 
 def earliest_start(job: JobView) -> datetime | None:

@@ -122,6 +122,7 @@ class ObservePhase(TickPhase):
             after=after,
             evaluate_run_if=self._conditions.evaluate_run_if,
             same_stage=self._chains.stage_runs(observation),
+            withheld=services.waits.withheld,
         )
 
 

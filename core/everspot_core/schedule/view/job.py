@@ -92,6 +92,8 @@ class JobView:
     - `speeds`: work per hour by instance type, relative to the speed that `outlook`, or else the author's expected
       duration, assumes. Types that are not named count as 1. `measured_speeds`: the types whose speed was measured with
       this job; the others are the catalogue's.
+    - `withheld`: the part of its present wait in which it might not run: before its turn, or held by a cap or a drain.
+      Hours outside its window do not count.
     - `accepted_deadline_at`: its deadline less the closed hours of its window and the changeovers by the bound with
       which it was accepted. The plan computes it; drivers give None.
     """
@@ -115,6 +117,7 @@ class JobView:
     measured: MeasuredUse | None
     speeds: Mapping[str, float]
     measured_speeds: frozenset[str]
+    withheld: timedelta
     accepted_deadline_at: datetime | None
 
     @property

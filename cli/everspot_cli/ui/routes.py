@@ -10,6 +10,7 @@ from typing import Any
 
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.records import JobState
+from everspot_store import StoreError
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
@@ -18,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from everspot_cli.errors import CliError
+from everspot_cli.errors import CliError, of_store
 from everspot_cli.requests import Requested, ask_cancel, ask_interrupt
 from everspot_cli.rows import MEANING_OF_STATUS
 from everspot_cli.session import Session
@@ -172,15 +173,25 @@ class Pages:
     def act(self, request: Request) -> Response:
         """Carry an action out, by the function of the command."""
         name, action = self._action(request)
-        read = self._sources.job(name).current().value
-        if read is None:
-            raise HTTPException(404, f"There is no job {name}.")
-        try:
-            words = action.send(self._session, read.submission).words
-        except CliError as error:
+
+        def failed(status: int, reason: str) -> Response:
             return self._html(
-                "confirm.html", request, 409, title=action.question, name=name, action=action, error=str(error)
+                "confirm.html", request, status, title=action.question, name=name, action=action, error=reason
             )
+
+        snapshot = self._sources.job(name).current()
+        if snapshot.value is None:
+            if snapshot.at is not None:
+                raise HTTPException(404, f"There is no job {name}.")
+            reason = snapshot.trouble or "reading it takes long"
+            return failed(503, f"The job is not read yet: {reason}. Nothing was requested; try again in a minute.")
+        try:
+            words = action.send(self._session, snapshot.value.submission).words
+        except CliError as error:
+            return failed(409, str(error))
+        except StoreError as error:
+            reason = str(of_store(error, self._session.store_url))
+            return failed(503, f"{reason}. The job's page shows whether the request was written all the same.")
         self._sources.changed(name)
         key = secrets.token_hex(8)
         self._messages[key] = f"{words[:1].upper()}{words[1:]}"

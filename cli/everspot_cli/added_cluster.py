@@ -42,9 +42,13 @@ for name, value in outputs(cluster).items():
 OF_THE_BOOTSTRAP = ("permissionsBoundaryArn",)
 """Settings that name what only a project of `everspot init` makes."""
 
+OF_THE_TRIAL = ("retainStore", "jobRole", "interruptionEvents")
+"""Settings of the stack `dev` that no other stack may have. The module declares the cluster of every stack, so the
+components' defaults count: the store stays when the stack is destroyed, and a job cannot change another job's data."""
 
-def program_folder(folder: Path) -> Path:
-    """Return where the program of the Pulumi project in a folder lies.
+
+def entry_file(folder: Path) -> Path:
+    """Return the file that the engine runs as the program of the Pulumi project in a folder.
 
     Raises:
         CliError: if there is no project, or if its program is not in Python.
@@ -60,16 +64,16 @@ def program_folder(folder: Path) -> Path:
         hint = "pulumi package add adds the components to a program of any language: docs/guide/components.md"
         raise CliError(f"the program of {file} is not in Python, but in {language}", Exit.USER, hint=hint)
     main = folder / str(project.get("main") or ".")
-    return main.parent if main.suffix == ".py" else main
+    return main if main.suffix == ".py" else main / "__main__.py"
 
 
 def render_module(starter: CloudStarter, answers: ProjectAnswers) -> str:
-    """Return the module's text, with the inputs that a new project's first cluster has."""
+    """Return the module's text, with the inputs of a new project's first cluster that suit every stack."""
     settings = load(starter.settings(answers)["dev"])["config"]["everspot:cluster"]
     inputs = {
         _snake(key): _as_python(value)
         for key, value in settings.items()
-        if key not in ("cloud", "tags", *OF_THE_BOOTSTRAP)
+        if key not in ("cloud", "tags", *OF_THE_BOOTSTRAP, *OF_THE_TRIAL)
     }
     return TEXT.format(
         component=starter.cluster_component,
@@ -79,12 +83,12 @@ def render_module(starter: CloudStarter, answers: ProjectAnswers) -> str:
     )
 
 
-def next_steps(starter: CloudStarter, answers: ProjectAnswers, program: Path) -> list[str]:
-    """Return what remains to be done, in sentences."""
+def next_steps(starter: CloudStarter, answers: ProjectAnswers, entry: Path) -> list[str]:
+    """Return what remains to be done, in sentences. `entry`: the file that the engine runs."""
     return [
         f"Add to the project's requirements: {own_requirement(starter.extras).line}",
-        f"Add to {program / '__main__.py'}: import {MODULE}",
-        *starter.module_steps(answers, shlex.quote(str(program / f"{MODULE}.py"))),
+        f"Add to {entry}: import {MODULE}",
+        *starter.module_steps(answers, shlex.quote(str(entry.with_name(f"{MODULE}.py")))),
         "pulumi preview: it names what is wrong with the inputs, and prints what an hour costs.",
     ]
 

@@ -371,6 +371,9 @@ def test_a_cluster_that_is_added_on_kubernetes_names_its_eks_cluster_and_how_its
     assert f"123456789012.dkr.ecr.us-east-2.amazonaws.com/everspot@sha256:{'0' * 64}" in text
     (built,) = [step for step in done.json["steps"] if "docker build" in step]
     # The commands but for those of Docker and AWS, with a digest in place of their answer.
+    # Every stack of the project runs the module, also those whose data and jobs matter.
+    text = (tmp_path / "infra/training_cluster.py").read_text()
+    assert not [name for name in ("retain_store", "job_role", "interruption_events") if name in text]
     script = f"docker() {{ :; }}; git() {{ echo 1; }}; aws() {{ echo sha256:{'a' * 64}; }}; EVERSPOT=/nowhere; "
     ran = subprocess.run(
         ["bash", "-c", script + built[built.index("aws ecr create-repository") :]], capture_output=True, text=True
@@ -390,3 +393,16 @@ def test_a_person_who_adds_a_cluster_is_asked_for_the_cloud_and_then_what_this_c
     assert done.returncode == 0, done.stderr
     assert "Which account and EKS cluster" in done.stderr and "Repository" not in done.stderr
     assert '"eks_cluster": "research"' in (tmp_path / "training_cluster.py").read_text()
+@pytest.mark.parametrize(
+    ("main", "entry"),
+    [("", "__main__.py"), ("main: src\n", "src/__main__.py"), ("main: src/app.py\n", "src/app.py")],
+    ids=["folder", "subfolder", "file"],
+)
+def test_the_import_is_added_to_the_file_that_the_engine_runs(tmp_path: Path, main: str, entry: str):
+    (tmp_path / "Pulumi.yaml").write_text(f"name: shop\nruntime: python\n{main}")
+    words = [*options({"cloud": "aws", "region": "us-east-2", "team": "vision"}), "--yes", "--json"]
+    done = everspot("init", str(tmp_path), "--add", *words)
+    assert f"Add to {tmp_path / entry}: import training_cluster" in done.json["steps"]
+    assert (tmp_path / entry).with_name("training_cluster.py").is_file()
+
+

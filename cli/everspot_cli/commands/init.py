@@ -120,11 +120,12 @@ def _add(session: Session, folder: Path, words: dict[str, str], unlisted: bool, 
     Raises:
         CliError: if there is no such project, or naming everything that is wrong with the answers.
     """
-    program = added_cluster.program_folder(folder)
+    entry = added_cluster.entry_file(folder)
+    program = entry.parent
     chosen, answers = _parse_answers(words, None, unlisted)
     files = {f"{added_cluster.MODULE}.py": added_cluster.render_module(chosen, answers)}
     written = _write(program, files, force=force)
-    steps = added_cluster.next_steps(chosen, answers, program)
+    steps = added_cluster.next_steps(chosen, answers, entry)
     if session.json:
         session.answer({"folder": str(program), "written": written, "steps": steps})
         return

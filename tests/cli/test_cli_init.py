@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from everspot_clouds.price_files import write_table
+from everspot_core.capacity.price_table import PriceTable, TypePrice
 from everspot_core.validation.problems import Problems
 
 from tests.cli.conftest import everspot
@@ -16,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 AWS = {"cloud": "aws", "account": "123456789012", "region": "us-east-2", "team": "vision", "repository": "Org/fleets"}
 GCP = {**AWS, "cloud": "gcp", "account": "my-project", "region": "us-central1"}
 KUBERNETES = {**AWS, "cloud": "kubernetes", "account": "123456789012/research"}
+AS_OF = datetime(2026, 11, 1, tzinfo=UTC)
 CLOUDS = pytest.mark.parametrize("answers", [AWS, GCP, KUBERNETES], ids=["aws", "gcp", "kubernetes"])
 
 
@@ -246,6 +250,75 @@ def test_the_commands_can_be_pasted_and_the_environment_is_closed_before_anythin
     assert "git init" in closed and "git remote add origin https://github.com/Org/fleets.git" in closed
 
 
+@pytest.mark.parametrize("answers", [AWS, KUBERNETES], ids=["aws", "kubernetes"])
+@pytest.mark.parametrize(("account", "runs"), [("123456789012", True), ("999999999999", False)], ids=["own", "other"])
+def test_nothing_is_made_in_another_account_than_the_named_one(
+    tmp_path: Path, answers: dict[str, str], account: str, runs: bool
+):
+    steps = {step["title"]: step["commands"] for step in begun(tmp_path, answers)["steps"]}
+    pasted = "\n".join([f"aws() {{ echo {account}; }}; pulumi() {{ echo pulumi; }}", *steps["Bootstrap"]])
+    done = subprocess.run(["sh"], input=pasted, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ("pulumi" in done.stdout, "123456789012" in done.stderr) == (runs, not runs), done.stderr
+    files = sorted((tmp_path / "stacks").glob("Pulumi.*.yaml"))
+    configured = [yaml.safe_load(file.read_text())["config"]["aws:allowedAccountIds"] for file in files]
+    assert configured == [["123456789012"]] * 4
+
+
+def write_prices(folder: Path, cloud: str, region: str, zones: str, prices: dict[str, float]) -> None:
+    spot = {f"{region}{'-' * (cloud == 'gcp')}{letter}": 0.1 for letter in zones}
+    rows = [
+        TypePrice(instance_type=name, on_demand_usd_per_hour=usd, spot_usd_per_hour=spot)
+        for name, usd in prices.items()
+    ]
+    sources = {"on_demand_source": "a list", "spot_source": "a list"}
+    write_table(folder / "prices", PriceTable(cloud=cloud, region=region, as_of=AS_OF, prices=rows, **sources))
+
+
+@pytest.mark.parametrize("answers", [AWS, KUBERNETES], ids=["aws", "kubernetes"])
+@pytest.mark.parametrize(
+    ("prices", "types"),
+    [
+        ({"g5.xlarge": 1.2, "g4dn.xlarge": 0.6}, {"dev": ["g4dn.xlarge", "g5.xlarge"], "prod": ["g5.xlarge"]}),
+        (
+            {"m7i.large": 0.1, "g4dn.xlarge": 0.6, "g4dn.2xlarge": 0.9, "g5g.xlarge": 0.5},
+            {"dev": ["g4dn.xlarge"], "prod": ["g4dn.xlarge", "g4dn.2xlarge"]},
+        ),
+    ],
+    ids=["usual", "own"],
+)
+def test_settings_have_the_types_and_zones_that_the_region_has(
+    tmp_path: Path, answers: dict[str, str], prices: dict[str, float], types: dict[str, list[str]]
+):
+    write_prices(tmp_path, "aws", "us-west-1", "bc", prices)
+    begun(tmp_path, {**answers, "region": "us-west-1"})
+    zones = {"dev": ["us-west-1b"], "prod": ["us-west-1b", "us-west-1c"]}
+    for stack in ("dev", "prod"):
+        cluster = yaml.safe_load((tmp_path / f"stacks/Pulumi.{stack}.yaml").read_text())["config"]["everspot:cluster"]
+        assert cluster["capacity"]["instanceTypes"] == types[stack]
+        if answers is AWS:
+            assert cluster["zones"] == zones[stack]
+        else:
+            assert cluster["capacity"]["elastic"]["zones"] == zones["prod"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "region", "prices"),
+    [
+        (AWS, "ca-west-1", {"m7i.large": 0.1, "p5.48xlarge": 55.0}),
+        (GCP, "europe-north1", {"n2-standard-4": 0.2}),
+        (KUBERNETES, "ca-west-1", {"m7i.large": 0.1}),
+    ],
+    ids=["aws", "gcp", "kubernetes"],
+)
+def test_a_region_without_affordable_gpus_is_refused_and_nothing_is_written(
+    tmp_path: Path, answers: dict[str, str], region: str, prices: dict[str, float]
+):
+    write_prices(tmp_path, "gcp" if answers is GCP else "aws", region, "ab", prices)
+    done = everspot("init", str(tmp_path), *options({**answers, "region": region}), "--yes")
+    assert (done.code, [path.name for path in tmp_path.iterdir()]) == (2, ["prices"])
+    assert f"{region} offers none of g" in done.err and "choose another region" in done.err
+
+
 def test_files_that_are_there_are_named_and_overwritten_only_by_force(tmp_path: Path):
     begun(tmp_path, AWS)
     assert begun(tmp_path, AWS)["written"] == []  # the same once more changes nothing
@@ -298,6 +371,9 @@ def test_a_cluster_is_added_to_a_project_that_is_there(
     done = everspot("init", str(tmp_path), "--add", *arguments, "--yes", "--json")
     assert (done.code, done.json["written"]) == (0, ["training_cluster.py"]), done.err
     assert any(f"everspot[{extras}]" in step for step in done.json["steps"])
+    # Every stack of the project runs the module, also those whose data and jobs matter.
+    text = (tmp_path / "infra/training_cluster.py").read_text()
+    assert not [name for name in ("retain_store", "job_role", "interruption_events") if name in text]
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert names == {"Pulumi.yaml", "infra/__main__.py", "infra/training_cluster.py"}
     declared = subprocess.run(
@@ -353,6 +429,19 @@ def test_add_refuses_what_is_no_python_project_and_answers_that_the_project_has(
     assert (surplus.code, "--account" in surplus.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("main", "entry"),
+    [("", "__main__.py"), ("main: src\n", "src/__main__.py"), ("main: src/app.py\n", "src/app.py")],
+    ids=["folder", "subfolder", "file"],
+)
+def test_the_import_is_added_to_the_file_that_the_engine_runs(tmp_path: Path, main: str, entry: str):
+    (tmp_path / "Pulumi.yaml").write_text(f"name: shop\nruntime: python\n{main}")
+    words = [*options({"cloud": "aws", "region": "us-east-2", "team": "vision"}), "--yes", "--json"]
+    done = everspot("init", str(tmp_path), "--add", *words)
+    assert f"Add to {tmp_path / entry}: import training_cluster" in done.json["steps"]
+    assert (tmp_path / entry).with_name("training_cluster.py").is_file()
+
+
 def test_a_cluster_that_is_added_on_kubernetes_names_its_eks_cluster_and_how_its_image_is_built(tmp_path: Path):
     (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
     words = ["--cloud", "kubernetes", "--region", "us-east-2", "--team", "vision", "--yes"]
@@ -371,9 +460,6 @@ def test_a_cluster_that_is_added_on_kubernetes_names_its_eks_cluster_and_how_its
     assert f"123456789012.dkr.ecr.us-east-2.amazonaws.com/everspot@sha256:{'0' * 64}" in text
     (built,) = [step for step in done.json["steps"] if "docker build" in step]
     # The commands but for those of Docker and AWS, with a digest in place of their answer.
-    # Every stack of the project runs the module, also those whose data and jobs matter.
-    text = (tmp_path / "infra/training_cluster.py").read_text()
-    assert not [name for name in ("retain_store", "job_role", "interruption_events") if name in text]
     script = f"docker() {{ :; }}; git() {{ echo 1; }}; aws() {{ echo sha256:{'a' * 64}; }}; EVERSPOT=/nowhere; "
     ran = subprocess.run(
         ["bash", "-c", script + built[built.index("aws ecr create-repository") :]], capture_output=True, text=True
@@ -393,16 +479,3 @@ def test_a_person_who_adds_a_cluster_is_asked_for_the_cloud_and_then_what_this_c
     assert done.returncode == 0, done.stderr
     assert "Which account and EKS cluster" in done.stderr and "Repository" not in done.stderr
     assert '"eks_cluster": "research"' in (tmp_path / "training_cluster.py").read_text()
-@pytest.mark.parametrize(
-    ("main", "entry"),
-    [("", "__main__.py"), ("main: src\n", "src/__main__.py"), ("main: src/app.py\n", "src/app.py")],
-    ids=["folder", "subfolder", "file"],
-)
-def test_the_import_is_added_to_the_file_that_the_engine_runs(tmp_path: Path, main: str, entry: str):
-    (tmp_path / "Pulumi.yaml").write_text(f"name: shop\nruntime: python\n{main}")
-    words = [*options({"cloud": "aws", "region": "us-east-2", "team": "vision"}), "--yes", "--json"]
-    done = everspot("init", str(tmp_path), "--add", *words)
-    assert f"Add to {tmp_path / entry}: import training_cluster" in done.json["steps"]
-    assert (tmp_path / entry).with_name("training_cluster.py").is_file()
-
-

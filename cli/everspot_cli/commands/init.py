@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from everspot_clouds.base import NotOffered
 from everspot_clouds.base.project_setup import REPOSITORY, REPOSITORY_ID, TEAM, CloudStarter, ProjectAnswers
 from everspot_clouds.naming import catalogue_types
 from everspot_clouds.price_files import FOLDER, BadPriceFile, file_name, project_prices, read_tables, render_table
@@ -77,7 +78,10 @@ def init(
     chosen, answers = _parse_answers(words, repository_ids, unlisted_region)
     table, present = _price_table(session, folder, chosen.price_cloud, answers.region, force=force)
     with project_prices([] if table is None else [table]):
-        files = project_template.render_files(chosen, answers)
+        try:
+            files = project_template.render_files(chosen, answers)
+        except NotOffered as error:
+            raise CliError(str(error), Exit.USAGE) from None
         steps = chosen.steps(answers)
         costs = project_template.estimate_costs(steps, files)
     files[PAGE] = project_template.page(answers, steps, costs)
@@ -123,7 +127,10 @@ def _add(session: Session, folder: Path, words: dict[str, str], unlisted: bool, 
     entry = added_cluster.entry_file(folder)
     program = entry.parent
     chosen, answers = _parse_answers(words, None, unlisted)
-    files = {f"{added_cluster.MODULE}.py": added_cluster.render_module(chosen, answers)}
+    try:
+        files = {f"{added_cluster.MODULE}.py": added_cluster.render_module(chosen, answers)}
+    except NotOffered as error:
+        raise CliError(str(error), Exit.USAGE) from None
     written = _write(program, files, force=force)
     steps = added_cluster.next_steps(chosen, answers, entry)
     if session.json:

@@ -20,6 +20,7 @@ BOOTSTRAP_SETTINGS = """\
 # the account's watch over spending. SETUP.md has the commands.
 config:
   aws:region: $region
+  aws:allowedAccountIds: ["$number"]
   everspot:bootstrap:
     cloud: aws
     tags: {Project: everspot, Team: "$team"}
@@ -35,6 +36,7 @@ ACCOUNT_SETTINGS = """\
 # Once per account, before any cluster: the service-linked roles that EC2 Fleet and Spot need.
 config:
   aws:region: $region
+  aws:allowedAccountIds: ["$number"]
   everspot:account:
     cloud: aws
     tags: {Project: everspot, Team: "$team"}
@@ -46,6 +48,7 @@ DEV_SETTINGS = """\
 # hundreds of jobs needs the usual t3.small.
 config:
   aws:region: $region
+  aws:allowedAccountIds: ["$number"]
   everspot:cluster:
     cloud: aws
     tags: {Project: everspot, Team: "$team"}
@@ -65,6 +68,7 @@ PROD_SETTINGS = """\
 # have, and the types that a zone does not offer.
 config:
   aws:region: $region
+  aws:allowedAccountIds: ["$number"]
   everspot:cluster:
     cloud: aws
     tags: {Project: everspot, Team: "$team"}
@@ -115,9 +119,16 @@ class AwsStarter:
         """Return the settings files' texts by stack."""
         boundary = f"arn:{partition(answers.region)}:iam::{answers.account}:policy/{BOOTSTRAP}-boundary"
         dev, prod = list_offered(answers.region, DEV_TYPES), list_offered(answers.region, PROD_TYPES)
-        zones = list_zones(answers.region, PROD_TYPES)
+        zones = list_zones(answers.region, prod)
         return filled(
-            answers, SETTINGS, boundary=boundary, dev=dev, prod=prod, zone=zones[0], zones=", ".join(zones[:ZONES])
+            answers,
+            SETTINGS,
+            number=answers.account,
+            boundary=boundary,
+            dev=", ".join(dev),
+            prod=", ".join(prod),
+            zone=zones[0],
+            zones=", ".join(zones[:ZONES]),
         )
 
     def steps(self, answers: ProjectAnswers) -> list[SetupStep]:
@@ -133,7 +144,10 @@ class AwsStarter:
             "EVERSPOT_AWS_DEPLOY_ROLE": role("deploy"),
             "EVERSPOT_POLICY_SETTINGS": "stacks/rules.yaml",
         }
-        signed_in = f'test "$(aws sts get-caller-identity --query Account --output text)" = {answers.account}'
+        signed_in = (
+            f'test "$(aws sts get-caller-identity --query Account --output text)" = {answers.account} || '
+            f"{{ echo 'The AWS credentials are not of account {answers.account}.' >&2; false; }}"
+        )
         return [
             bootstrap_steps.installed(),
             *bootstrap_steps.ids(answers),
@@ -153,15 +167,14 @@ class AwsStarter:
 
 def list_zones(region: str, types: Collection[str]) -> list[str]:
     """Return the zones of a region with a Spot price of some of the types, those with the most types first, by the
-    project's price table. Without a table, or where it has fewer zones than a cluster gets, the zones a, b and c, which
-    most regions have."""
+    project's price table. Where it has none, the zones a, b and c, which most regions have."""
     table, offers = project_table("aws", region), Counter[str]()
     for row in table.prices if table is not None else ():
         if row.instance_type in types:
             # A local zone, such as us-east-1-atl-2a, has to be switched on in the account.
             offers.update(zone for zone in row.spot_usd_per_hour if len(zone) == len(region) + 1)
     names = sorted(offers, key=lambda zone: (-offers[zone], zone))
-    return names if len(names) >= ZONES else [f"{region}{letter}" for letter in "abc"]
+    return names or [f"{region}{letter}" for letter in "abc"]
 
 
 def regions() -> list[str]:

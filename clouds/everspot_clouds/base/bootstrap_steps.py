@@ -42,11 +42,13 @@ def ids(answers: ProjectAnswers) -> list[SetupStep]:
 
 
 def bootstrapped(contents: str, before: Sequence[str] = ()) -> SetupStep:
-    """Return the step of the bootstrap stack, applied by hand. `contents`: the resources that it creates."""
+    """Return the step of the bootstrap stack, applied by hand, whose commands are chained: when one fails, none of the
+    others runs in a shell that they are pasted into. `contents`: the resources that it creates."""
     own = "You apply it yourself, as an administrator: no job of the repository may ever change it."
     description = f"{contents} {own} Its state lies in .state/ for the moment."
-    commands = (*before, *LOCAL, "pulumi stack init bootstrap", "pulumi up --stack bootstrap")
-    return SetupStep("Bootstrap", description, commands, stack="bootstrap")
+    last = "pulumi up --stack bootstrap"
+    chained = [f"{line} &&" for line in (*before, *LOCAL, "pulumi stack select --create bootstrap")]
+    return SetupStep("Bootstrap", description, (*chained, last), stack="bootstrap")
 
 
 def moved(state: str, secrets: str) -> SetupStep:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from everspot_core.validation.problems import Problems, near, shown
 
+from everspot_clouds.base.errors import NotOffered
 from everspot_clouds.price_files import load_catalogue
 
 REPOSITORY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]{1,100}")
@@ -15,6 +16,10 @@ REPOSITORY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9._-]{1,100
 
 REPOSITORY_ID = re.compile(r"[1-9]\d{0,18}")
 """The id of a repository, or of its owner."""
+
+MOST_USD_PER_HOUR = 2.5
+"""Highest price of a type that a new project's settings name by themselves: with it, `maxInstances` of `elastic` fit
+under `maxUsdPerHour` in every starter."""
 
 TEAM = re.compile(r"[A-Za-z0-9 ._-]{1,40}")
 """A team's name, as budgets and tags take it on every cloud."""
@@ -57,11 +62,31 @@ class SetupStep:
     costs: str = ""
 
 
-def list_offered(region: str, types: Sequence[str]) -> str:
-    """Return those of some instance types that are known to be offered in a region, with commas; all of them where
-    nothing is known of the region: a preview names the ones that are not offered."""
-    offered = load_catalogue().offered(region)
-    return ", ".join(name for name in types if not offered or name in offered)
+def list_offered(region: str, types: Sequence[str]) -> list[str]:
+    """Return those of some instance types that are known to be offered in a region; all of them where nothing is known
+    of the region: a preview names the ones that are not offered. Where none of them is offered, the region's own
+    cheapest types with GPUs.
+
+    Raises:
+        NotOffered: if the region has no type with GPUs that fits under the caps of the settings.
+    """
+    catalogue = load_catalogue()
+    offered = catalogue.offered(region)
+    names = [name for name in types if not offered or name in offered]
+    if names:
+        return names
+    prices = {
+        name: price.usd_per_hour
+        for name in offered
+        if (kind := catalogue.types.get(name)) and kind.gpus and kind.arch == "x86_64"
+        if (price := catalogue.on_demand(name, region)) and price.usd_per_hour <= MOST_USD_PER_HOUR
+    }
+    if not prices:
+        raise NotOffered(
+            f"{region} offers none of {', '.join(types)}, and no other x86_64 type with GPUs for at most "
+            f"${MOST_USD_PER_HOUR:.2f} an hour; choose another region"
+        )
+    return sorted(prices, key=lambda name: (prices[name], name))[: len(types)]
 
 
 def check_region(problems: Problems, answers: ProjectAnswers, listed: Collection[str]) -> None:
@@ -118,7 +143,11 @@ class CloudStarter(Protocol):
         """Add a problem for each mistake in account, region and team, by these names."""
 
     def settings(self, answers: ProjectAnswers) -> Mapping[str, str]:
-        """Return the text of each stack's settings file by the stack's name, in the order in which they are applied."""
+        """Return the text of each stack's settings file by the stack's name, in the order in which they are applied.
+
+        Raises:
+            NotOffered: if the region is known to have no types for them.
+        """
 
     def steps(self, answers: ProjectAnswers) -> list[SetupStep]:
         """Return the steps from an empty account to the first reviewed change."""

@@ -132,9 +132,8 @@ class GcpStarter:
     def settings(self, answers: ProjectAnswers) -> Mapping[str, str]:
         """Return the settings files' texts by stack."""
         zones = ", ".join(f"{answers.region}-{letter}" for letter in OTHER_ZONES.get(answers.region, "abc"))
-        return filled(
-            answers, SETTINGS, account=answers.account, zones=zones, types=list_offered(answers.region, TYPES)
-        )
+        types = ", ".join(list_offered(answers.region, TYPES))
+        return filled(answers, SETTINGS, account=answers.account, zones=zones, types=types)
 
     def steps(self, answers: ProjectAnswers) -> list[SetupStep]:
         """Return the steps until the first reviewed change."""

@@ -34,6 +34,7 @@ AMI_ALIAS = "al2023@v20260115"
 CLUSTER_SETTINGS = """\
 config:
   aws:region: $region
+  aws:allowedAccountIds: ["$number"]
   everspot:cluster:
     cloud: kubernetes
     tags: {Project: everspot, Team: "$team"}
@@ -98,15 +99,17 @@ class KubernetesStarter(AwsStarter):
     def settings(self, answers: ProjectAnswers) -> Mapping[str, str]:
         """Return the settings files' texts by stack."""
         account, eks = _split(answers)
+        prod = list_offered(answers.region, PROD_TYPES)
         return filled(
             answers,
             SETTINGS,
+            number=account,
             eks=eks,
             boundary=f"arn:{partition(answers.region)}:iam::{account}:policy/{BOOTSTRAP}-boundary",
             image=f"{_registry(account, answers.region)}/{IMAGE_NAME}@sha256:{UNBUILT}",
-            dev=list_offered(answers.region, DEV_TYPES),
-            prod=list_offered(answers.region, PROD_TYPES),
-            zones=", ".join(list_zones(answers.region, PROD_TYPES)[:ZONES]),
+            dev=", ".join(list_offered(answers.region, DEV_TYPES)),
+            prod=", ".join(prod),
+            zones=", ".join(list_zones(answers.region, prod)[:ZONES]),
         )
 
     def steps(self, answers: ProjectAnswers) -> list[SetupStep]:

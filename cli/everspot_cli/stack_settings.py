@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from everspot_clouds.price_files import PROJECT_FILE, find_project
+from everspot_clouds.setting_names import PROJECT
 
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.yamlfile import read_yaml
@@ -38,6 +40,17 @@ def settings_files(files: list[Path] | None) -> list[Path]:
 def stack_name(file: Path) -> str:
     """Return the stack's name, from the name of its file."""
     return file.name.removeprefix("Pulumi.").removesuffix(".yaml")
+
+
+def project_name(file: Path) -> str:
+    """Return the name of the project that a settings file belongs to, which is the namespace of its settings.
+
+    Raises:
+        CliError: if its Pulumi.yaml cannot be read.
+    """
+    folder = find_project(file.parent)
+    declared = read_yaml(folder / PROJECT_FILE) if folder is not None else None
+    return str(declared.get("name") or PROJECT) if isinstance(declared, dict) else PROJECT
 
 
 def read_config(file: Path) -> dict[str, Any]:

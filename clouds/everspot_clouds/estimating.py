@@ -21,7 +21,7 @@ from everspot_clouds.gcp import estimate as gcp
 from everspot_clouds.gcp.settings_estimate import outline_cluster as outline_gcp
 from everspot_clouds.kubernetes.settings_estimate import outline_cluster as outline_kubernetes
 from everspot_clouds.price_files import load_catalogue
-from everspot_clouds.setting_names import PREFIX, check_names
+from everspot_clouds.setting_names import PROJECT, check_names
 from everspot_clouds.settings_estimate import check_shape
 
 _CLOUDS = {"aws": aws.collect_charges, "gcp": gcp.collect_charges}
@@ -44,23 +44,23 @@ class Environment:
     regions: Mapping[str, str]
 
 
-def environment(stack: str, config: Mapping[str, Any]) -> Environment:
-    """Return the declarations of a stack's settings. `config`: the file's `config`. Resources that an account has once
-    cost as much as the storage of their state.
+def environment(stack: str, config: Mapping[str, Any], project: str = PROJECT) -> Environment:
+    """Return the declarations of a stack's settings. `config`: the file's `config`; `project`: the project's name.
+    Resources that an account has once cost as much as the storage of their state.
 
     Raises:
         BadInputs: naming every unknown setting, and every reason why the cluster cannot be priced.
     """
     problems = Problems()
-    check_names(problems, config)
+    check_names(problems, config, project)
     regions = {cloud: str(config[f"{cloud}:region"]) for cloud in _CLOUDS if config.get(f"{cloud}:region")}
-    resources = _state(stack, config.get("everspot:bootstrap"))
-    settings = config.get("everspot:cluster")
+    resources = _state(stack, config.get(f"{project}:bootstrap"))
+    settings = config.get(f"{project}:cluster")
     if settings is None:
-        _check_values(problems, config)
+        _check_values(problems, config, project)
         problems.raise_any(f"Stack {stack}")
         return Environment(tuple(resources), regions)
-    here = problems.at("everspot:cluster")
+    here = problems.at(f"{project}:cluster")
     if here.need(isinstance(settings, Mapping), "", "has to be a mapping"):
         cloud = settings.get("cloud")
         if here.need(cloud in _MACHINES, "cloud", f"is not one of {', '.join(_MACHINES)}"):
@@ -70,7 +70,7 @@ def environment(stack: str, config: Mapping[str, Any]) -> Environment:
                 check_arns(here, settings)
             if check_shape(here, settings) and machines in regions:
                 resources += _outline_cluster(here, stack, settings, regions[machines])
-    _check_values(problems, config)
+    _check_values(problems, config, project)
     problems.raise_any(f"Stack {stack}")
     return Environment(tuple(resources), regions)
 
@@ -84,9 +84,9 @@ def _outline_cluster(
     return (outline_aws if settings["cloud"] == "aws" else outline_kubernetes)(problems, stack, settings)
 
 
-def _check_values(problems: Problems, config: Mapping[str, Any]) -> None:
+def _check_values(problems: Problems, config: Mapping[str, Any], project: str) -> None:
     for key, section in config.items():
-        if str(key).startswith(PREFIX) and isinstance(section, Mapping):
+        if str(key).startswith(f"{project}:") and isinstance(section, Mapping):
             check_values(problems.at(str(key)), section)
 
 

@@ -14,29 +14,31 @@ from everspot_clouds.costing import choices, list_markets
 from everspot_clouds.estimating import environment
 from everspot_clouds.price_files import load_catalogue
 from everspot_clouds.registry import DEPLOYABLE, REVIEWABLE
+from everspot_clouds.setting_names import PROJECT
 from everspot_clouds.settings_estimate import PREFIX
 
 _IMAGE_SOURCES = ("imageParameter", "imageFamily")
 """Settings that name where an image is looked up."""
 
 
-def read_plan(stack: str, config: Mapping[str, Any]) -> PreflightPlan | None:
+def read_plan(stack: str, config: Mapping[str, Any], project: str = PROJECT) -> PreflightPlan | None:
     """Return the plan of the cluster that a stack's settings declare; None if they declare none.
 
     Args:
         stack: The stack's name.
         config: The `config` of its file.
+        project: The project's name.
 
     Raises:
         BadInputs: naming everything that is wrong with the settings.
     """
-    outlined = environment(stack, config)
-    settings = config.get("everspot:cluster")
+    outlined = environment(stack, config, project)
+    settings = config.get(f"{project}:cluster")
     if settings is None:
         return None
     cloud, problems = str(settings["cloud"]), Problems()
     missing = f"{cloud} has no preflight; there is one on {', '.join(DEPLOYABLE)}"
-    if not problems.need(cloud in DEPLOYABLE, "everspot:cluster.cloud", missing):
+    if not problems.need(cloud in DEPLOYABLE, f"{project}:cluster.cloud", missing):
         problems.raise_any(f"Stack {stack}")
     if cloud not in REVIEWABLE:
         return _inside_plan(stack, settings, outlined.regions)
@@ -44,7 +46,7 @@ def read_plan(stack: str, config: Mapping[str, Any]) -> PreflightPlan | None:
     capacity, catalogue = outline.read_capacity(problems, settings["capacity"])
     source = next((str(settings[key]) for key in _IMAGE_SOURCES if settings.get(key)), "")
     image = source or str(settings.get("imageId") or "")
-    problems.need(bool(image), "everspot:cluster.imageId", "is missing, and so is the name of where it is looked up")
+    problems.need(bool(image), f"{project}:cluster.imageId", "is missing, and so is the name of where it is looked up")
     problems.raise_any(f"Stack {stack}")
     elastic = settings["capacity"].get("elastic")
     manifest = Manifest(

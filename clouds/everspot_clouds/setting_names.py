@@ -12,7 +12,8 @@ from typing import Any
 
 from everspot_core.validation.problems import Problems, near
 
-PREFIX = "everspot:"
+PROJECT = "everspot"
+"""The project's name that `everspot init` writes. It is the namespace of the settings."""
 CLOUD = "cloud"
 
 
@@ -24,13 +25,13 @@ def load_names() -> Mapping[str, Mapping[str, Any]]:
     return names
 
 
-def check_names(problems: Problems, config: Mapping[str, Any]) -> None:
+def check_names(problems: Problems, config: Mapping[str, Any], project: str) -> None:
     """Add every name in the sections of a file's `config` that is no setting there, and each section that is meant as
-    another. Other sections of a project are its own."""
+    another. Other sections of a project are its own. `project`: its name."""
     sections = sorted({section for each in load_names().values() for section in each})
     for key, value in config.items():
-        name = str(key).removeprefix(PREFIX)
-        if not str(key).startswith(PREFIX):
+        namespace, _, name = str(key).partition(":")
+        if namespace != project:
             continue
         if name not in sections:
             suggestion = near(name, sections)

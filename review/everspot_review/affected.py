@@ -1,6 +1,7 @@
 """Finds the environments that a change affects: those whose file it edits, and all of them if it could change the
 program."""
 
+import posixpath
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -59,10 +60,11 @@ class AffectedEnvironments:
 @dataclass(frozen=True)
 class Project:
     """A Pulumi project in a git repository. `settings`: the folder of its `Pulumi.<environment>.yaml`, from the
-    repository's root."""
+    repository's root; `name`: the namespace of its own settings."""
 
     root: Path
     settings: str
+    name: str
 
     @classmethod
     def read(cls, root: Path) -> "Project":
@@ -75,7 +77,7 @@ class Project:
             text = (root / "Pulumi.yaml").read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise ChangeError(f"{root / 'Pulumi.yaml'} cannot be read: {error}") from None
-        return cls(root, _settings(root, text))
+        return cls(root, *_settings(root, text))
 
     def environment(self, path: str) -> str | None:
         """Return the environment that a file of the repository is the settings of."""
@@ -125,6 +127,13 @@ class Project:
             return AffectedEnvironments(everything, (), ("(no revision to compare with)",))
         files = _files(self.root, base)
         own = {name for path in files if (name := self.environment(path))}
+        elsewhere = [path for path in files if fnmatch(posixpath.basename(path), "Pulumi.*.yaml")]
+        if elsewhere and not (own or everything):
+            raise ChangeError(
+                f"the change edits {elsewhere[0]}, and there are no settings in "
+                f"{self.settings or 'the root of the repository'}, where {self.root / 'Pulumi.yaml'} has them: correct "
+                "its stackConfigDir, or --project"
+            )
         program = tuple(
             path
             for path in files
@@ -151,7 +160,7 @@ class Project:
         listed = git(self.root, "ls-tree", "--name-only", "-z", common, f"{inside}Pulumi.yaml")
         if not listed:
             return set()
-        earlier = Project(self.root, _settings(self.root, git(self.root, "show", f"{common}:{inside}Pulumi.yaml")))
+        earlier = Project(self.root, *_settings(self.root, git(self.root, "show", f"{common}:{inside}Pulumi.yaml")))
         folder = [f"{earlier.settings}/"] if earlier.settings else []
         files = git(self.root, "ls-tree", "--full-tree", "--name-only", "-z", common, *folder).split("\0")
         return {name for path in files if (name := earlier.environment(path))}
@@ -180,26 +189,35 @@ class Project:
         return sections is None or "cluster" in sections or not {"account", "bootstrap"} & sections
 
     def _sections(self, name: str) -> set[str] | None:
-        """Return the declared sections of an environment; None if its file cannot be read: the preview reports the
-        reason."""
+        """Return the project's own sections that an environment declares; None if its file cannot be read: the preview
+        reports the reason."""
         try:
             declared: Any = load(self.file(name).read_text(encoding="utf-8"), strict=False)
         except (OSError, UnicodeDecodeError, BadYaml):
             return None
         config = declared.get("config") if isinstance(declared, dict) else None
         keys: Iterable[str] = config if isinstance(config, dict) else ()
-        return {str(key).rpartition(":")[2] for key in keys}
+        own = f"{self.name}:"
+        return {str(key).removeprefix(own) for key in keys if str(key).startswith(own)}
 
 
-def _settings(root: Path, text: str) -> str:
-    """Return the folder of the settings that a Pulumi.yaml names, from the repository's root."""
+def _settings(root: Path, text: str) -> tuple[str, str]:
+    """Return the folder of the settings that a Pulumi.yaml names, from the repository's root, and the project's name.
+
+    Raises:
+        ChangeError: if it cannot be read, or the folder is outside of the repository.
+    """
     try:
         declared: Any = load(text, strict=False)
     except BadYaml as error:
         raise ChangeError(f"Pulumi.yaml {error}") from None
-    folder = declared.get("stackConfigDir") if isinstance(declared, dict) else None
-    inside = root.resolve().relative_to(_top(root).resolve()).as_posix().strip(".")
-    return "/".join(part for part in (inside, str(folder or "").strip("/.")) if part)
+    fields = declared if isinstance(declared, dict) else {}
+    inside = root.resolve().relative_to(_top(root).resolve()).as_posix()
+    # As the engine joins them: pulumi/sdk, go/common/workspace/paths.go.
+    folder = posixpath.normpath(f"{inside}/{fields.get('stackConfigDir') or ''}")
+    if folder.startswith(".."):
+        raise ChangeError(f"{root / 'Pulumi.yaml'}: stackConfigDir is outside of the repository")
+    return "" if folder == "." else folder, str(fields.get("name") or "")
 
 
 def _files(root: Path, base: str) -> list[str]:

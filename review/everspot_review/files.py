@@ -1,7 +1,8 @@
 """Checks an environment's settings file without running anything: whether it is valid, and its cost."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -9,11 +10,13 @@ from typing import Any
 
 from everspot_clouds.estimating import Environment, estimated
 from everspot_clouds.estimating import environment as environment_of
+from everspot_clouds.price_files import BadPriceFile, project_prices, project_tables
 from everspot_core.estimate.model import Estimate
 from everspot_core.validation.problems import BadInputs
 from everspot_core.validation.yaml_text import BadYaml, load
 
-from everspot_review.affected import NAMES_ALLOWED, is_misnamed
+from everspot_review.affected import NAMES_ALLOWED, Project, is_misnamed
+from everspot_review.errors import ReviewError
 from everspot_review.leaks import RULE, Leak, leaks_of_settings, redacted
 from everspot_review.markdown.money import change
 from everspot_review.markdown.safe import visible
@@ -51,14 +54,30 @@ class Checked:
         return {**usd, "uncounted": list(self.uncounted)}
 
 
-def checked(environment: str, path: Path, before: str | None) -> Checked:
-    """Look at a settings file. `before`: the text that it had before the change, None if there was none."""
+@contextmanager
+def prices_of(project: Project) -> Iterator[None]:
+    """Price with the project's own tables while the block runs: a workflow's commands run outside of the project.
+
+    Raises:
+        ReviewError: if one of them cannot be read.
+    """
+    try:
+        tables = project_tables(project.root)
+    except BadPriceFile as error:
+        raise ReviewError(str(error)) from None
+    with project_prices(tables):
+        yield
+
+
+def checked(environment: str, path: Path, before: str | None, project: str) -> Checked:
+    """Look at a settings file. `before`: the text that it had before the change, None if there was none; `project`: the
+    project's name."""
     leaks = _leaks(path)
     wrong = problems(path)
     if is_misnamed(environment):
         wrong.insert(0, f"the file's name names no stack: {NAMES_ALLOWED}")
     try:
-        after = _declared(environment, path.read_text(encoding="utf-8"))
+        after = _declared(environment, path.read_text(encoding="utf-8"), project)
     except BadInputs as bad:
         wrong += [f"{problem.path}: {problem.reason}" for problem in bad.problems]
     except (BadYaml, OSError, UnicodeDecodeError):
@@ -69,7 +88,7 @@ def checked(environment: str, path: Path, before: str | None) -> Checked:
     if not after.resources:
         return Checked(())
     try:
-        was = _declared(environment, before).resources if before is not None else ()
+        was = _declared(environment, before, project).resources if before is not None else ()
     except (BadInputs, BadYaml):
         was = None  # it was wrong before, and what it cost is not known
     estimate = estimated(was, after.resources, regions=after.regions)
@@ -128,11 +147,11 @@ def build_document(
     }
 
 
-def _declared(name: str, text: str) -> Environment:
+def _declared(name: str, text: str, project: str) -> Environment:
     """Return the declarations of a settings file that cost money."""
     document: Any = load(text, nodes=MOST_VALUES, strict=False)
     config = document.get("config") if isinstance(document, dict) else None
-    return environment_of(name, config if isinstance(config, dict) else {})
+    return environment_of(name, config if isinstance(config, dict) else {}, project)
 
 
 def problems(path: Path) -> list[str]:

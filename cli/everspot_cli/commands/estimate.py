@@ -16,7 +16,7 @@ from rich.table import Table
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.session import Session, run_in_parallel
-from everspot_cli.stack_settings import SettingsOption, read_config, settings_files, stack_name
+from everspot_cli.stack_settings import SettingsOption, project_name, read_config, settings_files, stack_name
 from everspot_cli.tables import empty_table
 
 MONTH = timedelta(days=30)
@@ -92,7 +92,7 @@ def _read(file: Path, stack: str) -> Environment:
     """
     config = read_config(file)
     try:
-        return environment(stack, config)
+        return environment(stack, config, project_name(file))
     except BadInputs as bad:
         raise CliError(f"{file} cannot be priced", problems=list_problems(bad.problems)) from None
 

@@ -17,7 +17,7 @@ from everspot_cli.commands.options import Json, current_session, parse_duration_
 from everspot_cli.errors import CliError, Exit, list_problems
 from everspot_cli.probe.runner import run_probes
 from everspot_cli.session import Session
-from everspot_cli.stack_settings import SettingsOption, read_config, settings_files, stack_name
+from everspot_cli.stack_settings import SettingsOption, project_name, read_config, settings_files, stack_name
 
 _MARK = {
     Verdict.OK: ("✓", "green"),
@@ -96,7 +96,7 @@ def _plans(settings: list[Path] | None) -> list[PreflightPlan]:
     plans = []
     for file in settings_files(settings):
         try:
-            plans.append(read_plan(stack_name(file), read_config(file)))
+            plans.append(read_plan(stack_name(file), read_config(file), project_name(file)))
         except BadInputs as bad:
             raise CliError(f"{file} cannot be checked", problems=list_problems(bad.problems)) from None
     cluster_plans = [plan for plan in plans if plan is not None]

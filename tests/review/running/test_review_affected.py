@@ -1,10 +1,13 @@
 """The environments that a change touches, and findings in their files without running a program."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from desk import UPDATE, Desk
+from everspot_clouds.price_files import write_table
+from everspot_core.capacity.price_table import PriceTable, TypePrice
 from everspot_review.affected import ChangeError, Project
 from everspot_review.files import problems
 from forge_double import Double
@@ -53,6 +56,63 @@ def test_a_bootstrap_comes_first_and_no_job_applies_it(desk: Desk, hub: Double) 
     done = desk.run("apply", "--base", "HEAD~1", "--json")
     assert (done.returncode, json.loads(done.stdout)["environments"], desk.verbs()) == (0, [], [])
     assert "zbootstrap: an administrator applies it by hand" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("project", "config_dir", "settings"),
+    [
+        (".infra", "", ".infra"),
+        (".infra", ".stacks", ".infra/.stacks"),
+        ("infra", "../config", "config"),
+        ("infra", "./a/../b/", "infra/b"),
+        ("", ".stacks", ".stacks"),
+    ],
+)
+def test_settings_are_where_the_engine_reads_them(desk: Desk, project: str, config_dir: str, settings: str) -> None:
+    desk.write(f"{project}/Pulumi.yaml".lstrip("/"), f"name: p\nruntime: python\nstackConfigDir: {config_dir}\n")
+    desk.commit()
+    desk.write(f"{settings}/Pulumi.prod.yaml", "config: {}\n")
+    desk.commit()
+    read_project = Project.read(desk.root / project)
+    assert (read_project.environments(), read_project.find_affected("HEAD~1").environments) == (["prod"], ("prod",))
+
+
+def test_a_project_that_has_no_settings_where_a_change_edits_some_is_refused(desk: Desk) -> None:
+    desk.write("infra/Pulumi.yaml", "name: p\nruntime: python\nstackConfigDir: config\n")
+    desk.write("infra/Pulumi.prod.yaml", "config: {}\n")
+    desk.commit()
+    done = desk.run("files", "--base", "HEAD~1", "--project", "infra")
+    assert done.returncode == 1
+    assert "the change edits infra/Pulumi.prod.yaml, and there are no settings in infra/config" in done.stderr
+    desk.write("infra/Pulumi.yaml", "name: p\nruntime: python\nstackConfigDir: ../../config\n")
+    outside = desk.run("files", "--base", "HEAD~1", "--project", "infra")
+    assert (outside.returncode, "stackConfigDir is outside of the repository" in outside.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("key", "by_admin"), [("kafka:bootstrap", False), ("everspot:bootstrap", True)])
+def test_a_setting_of_another_namespace_is_no_section_of_the_project(desk: Desk, key: str, by_admin: bool) -> None:
+    desk.write("stacks/Pulumi.prod.yaml", f"config:\n  {key}: {{cloud: aws}}\n")
+    desk.commit()
+    assert Project.read(desk.root).is_applied_by_admin("prod") is by_admin
+
+
+def test_a_project_in_a_subfolder_has_its_own_prefix_and_prices(desk: Desk) -> None:
+    table = PriceTable(
+        cloud="aws", region="eu-central-1", as_of=datetime.now(UTC), on_demand_source="list", spot_source="list",
+        prices=[TypePrice(instance_type="g5.xlarge", on_demand_usd_per_hour=10.0)],
+    )  # fmt: skip
+    write_table(desk.root / "infra" / "prices", table)
+    desk.write("infra/Pulumi.yaml", "name: fleets\nruntime: python\n")
+    capacity = "{instanceTypes: [g5.xlarge], standing: {target: 1, onDemandBase: 1}}"
+    cluster = f"{{cloud: aws, tags: {{}}, imageId: ami-1, zones: [eu-central-1a], capacity: {capacity}}}"
+    desk.write("infra/Pulumi.prod.yaml", f"config:\n  aws:region: eu-central-1\n  fleets:cluster: {cluster}\n")
+    desk.commit()
+    usd = json.loads(desk.run("files", "--base", "HEAD~1", "--project", "infra", "--json").stdout)["usd_per_month"]
+    assert usd["prod"]["after"]["low"] > 7_000
+    desk.write("infra/Pulumi.prod.yaml", f"config:\n  aws:region: eu-central-1\n  fleets:clustr: {cluster}\n")
+    desk.commit()
+    done = desk.run("files", "--base", "HEAD~1", "--project", "infra")
+    assert (done.returncode, "fleets:clustr: is not a setting (did you mean cluster?)" in done.stdout) == (1, True)
 
 
 def test_a_renamed_file_is_one_environment_gone_and_another_come(desk: Desk) -> None:

@@ -162,6 +162,42 @@ def test_no_dollar_of_a_trip_is_forgotten_however_many_there_are() -> None:
     assert [t.number for t in record.trips][-1] == record.epoch
 
 
+@pytest.mark.parametrize(
+    ("reason", "returned"),
+    [
+        (Reason.SHUTDOWN, True), (Reason.MACHINE, True), (Reason.AGENT, True), (Reason.DENIED, True),
+        (Reason.NO_PROGRESS, True), (Reason.ERROR, False), (Reason.BUDGET, False), (Reason.UNDERUSED, False),
+    ],
+)  # fmt: skip
+def test_a_visit_that_its_hosts_instances_could_not_run_goes_home(reason: Reason, *, returned: bool) -> None:
+    away = migration.depart(None, JOB, HERE, "host", "", T0)
+    visit = away.away.visit
+    submission = migration.for_visit(JOB, away, HERE, 0.0, 0.0)
+    offer = VisitOffer(
+        visit=visit, home="home", state=OfferState.ACCEPTED, submission=submission, at=T0, changed_at=T0, why="dry"
+    )
+    record = lease.close(None, visit, reason, T0, detail="no space left", state=JobState.FAILED)
+    offer = migration.end_offer(offer, record, 1.0, 0.5, T0)
+    assert (offer.end, offer.returned) == (JobState.FAILED, returned)
+    assert offer.why == ("its instances could not run it: no space left" if returned else "dry")
+
+
+def test_failures_of_a_host_count_until_it_runs_a_job_again() -> None:
+    def record(job: str, *hours_and_failures: tuple[int, bool]) -> JobRecord:
+        trips = [
+            Trip(cluster="host", visit=job, number=h, since=T0, until=T0 + timedelta(hours=h), end=TripEnd.RETURNED,
+                 usd=0.1, host_failed=failure)
+            for h, failure in hours_and_failures
+        ]  # fmt: skip
+        return lease.pending(job, T0).model_copy(update={"trips": trips})
+
+    first, second = record("a", (1, True), (4, True)), record("b", (3, True))
+    assert [trip.number for trip in migration.failures_of_hosts([first, second])["host"]] == [1, 3, 4]
+    assert [trip.number for trip in migration.failures_of_hosts([first, record("b", (2, False))])["host"]] == [4]
+    assert migration.failures_of_hosts([first, record("b", (5, False))]) == {}
+    assert migration.fruitless_visits(first.trips) == {"host": 2}
+
+
 def test_a_visit_has_what_is_left_of_the_budget_and_no_series_of_its_own() -> None:
     spec = JobSpec(name="j", recipe="image_classification", every="1h", budget={"dollars": 5, "gpu_hours": 2})
     job = JobSubmission(job_id="j", spec=spec, submitted_at=T0, deadline_at=T0)

@@ -1,17 +1,20 @@
 """Jobs that move between two clusters, with only schedulers and stores."""
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from everspot_core.federation.offer import OfferState
-from everspot_core.jobs.records import EventKind, JobState, Reason, Request
+from everspot_core.jobs.lease import START_INSTANCES
+from everspot_core.jobs.records import EventKind, JobState, Market, Reason, Request
 from everspot_core.jobs.visit_records import TripEnd
 from everspot_scheduler.federation.inbound import OFFER_LIFE
-from everspot_store import ManualClock, job_transfer
+from everspot_store import Lease, ManualClock, job_transfer
 from everspot_store.testing import Fault, FaultScript, MemoryBackend, faulty_store
 from federation_helpers import PATIENCE, Pair
+from scheduler_helpers import Agent
 
 TRAVELS = {"clouds": ["aws"]}
 
@@ -137,6 +140,31 @@ def test_a_drained_host_gives_its_visits_back(pair: Pair) -> None:
     pair.until("j", "PENDING")
     assert pair.home.store.records.get("j").value.trips[0].end is TripEnd.RETURNED
     assert pair.home.store.records.get("j").value.progress.step > 0
+
+
+def test_a_job_that_no_instance_of_the_host_can_start_goes_on_at_home(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(agent: Agent, lease: Lease) -> None:
+        lease.release(Reason.SHUTDOWN, unstarted=True, detail="exec /usr/bin/python3: no such file")
+        agent.lease = None
+
+    for number in range(START_INSTANCES):
+        agent = pair.host.agent(f"i-{number}", Market.ON_DEMAND)
+        monkeypatch.setattr(agent, "_work", partial(refuse, agent))
+    pair.home.submit("j", **TRAVELS)
+    pair.home.wishes["j"] = "host"
+    pair.until("j", "AWAY")
+    pair.home.wishes.clear()
+    for _ in range(40):
+        pair.clock.advance(timedelta(seconds=20))
+        pair.run(1)
+    record = pair.home.store.records.get("j").value
+    assert record.state is JobState.PENDING, record
+    (trip,) = record.trips
+    assert (trip.end, trip.host_failed) == (TripEnd.RETURNED, True) and "could not be started 4 times" in trip.why
+    pair.home.agent("home-1", Market.ON_DEMAND)
+    pair.until("j", "SUCCEEDED")
 
 
 def test_a_drain_at_home_calls_its_jobs_back(pair: Pair) -> None:

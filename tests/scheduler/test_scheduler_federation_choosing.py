@@ -15,9 +15,9 @@ from everspot_core.federation import migration
 from everspot_core.federation.decision import Forecast, MovableJob, Move, decide_move
 from everspot_core.federation.forecast import forecast_job
 from everspot_core.federation.offer import OfferState, VisitOffer
-from everspot_core.jobs.lease import waits_since
+from everspot_core.jobs.lease import pending, waits_since
 from everspot_core.jobs.records import Market
-from everspot_core.jobs.visit_records import Origin
+from everspot_core.jobs.visit_records import Origin, Trip, TripEnd
 from everspot_core.schedule import JobView, PoolKey
 from everspot_scheduler.federation.choosing import MoveChooser
 from everspot_scheduler.federation.manager import PeerAccess
@@ -137,6 +137,23 @@ def test_a_host_that_gives_a_job_back_again_and_again_is_asked_ever_later(two: T
     ]
     assert len(pauses) >= 3 and all(later >= 1.5 * sooner for sooner, later in pairwise(pauses[1:])), pauses
     assert waits_since(record, two.home.store.jobs.get("j").value) == two.home.store.jobs.get("j").value.submitted_at
+
+
+def test_a_host_that_could_run_no_instance_of_one_job_is_offered_no_other_job_for_a_while(two: Two) -> None:
+    now = two.clock.now()
+    trips = [
+        Trip(cluster="host", visit=f"v{n}", number=n, since=now, until=now, end=TripEnd.RETURNED, usd=0.1,
+             host_failed=True)
+        for n in range(1, 6)
+    ]  # fmt: skip
+    two.home.dry()
+    two.home.submit("first", clouds=["aws"])
+    two.home.store.records.create("first", pending("first", now).model_copy(update={"trips": trips}))
+    two.home.submit("second", clouds=["aws"])
+    two.live(timedelta(hours=2))
+    assert two.home.state("second") == "PENDING"
+    two.live(timedelta(hours=3))
+    assert two.home.state("second") == "AWAY"
 
 
 def test_home_knows_what_a_visit_has_cost_so_far_and_reckons_with_the_instance_that_it_has(

@@ -175,7 +175,8 @@ def a_record() -> JobRecord:
         "away": every_field(Away, waits_since=AT, number=2, why="no capacity", reported_state="RUNNING",
                             reported_at=AT, sent_at=AT, usd=0.25, instance=a_host_instance(), **_place("resnet-1-v2")),
         "trips": [every_field(Trip, number=1, until=AT, end=TripEnd.RETURNED, why="cheaper", step=9, usd=0.5,
-                              brought_bytes=8, gpu_hours=0.1, egress_usd=0.01, **_place("resnet-1-v1"))],
+                              brought_bytes=8, gpu_hours=0.1, egress_usd=0.01, host_failed=True,
+                              **_place("resnet-1-v1"))],
     }  # fmt: skip
     return every_field(JobRecord, **fields)
 

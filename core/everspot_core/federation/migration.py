@@ -9,6 +9,7 @@ RECALLED. The record is AWAY before there is an offer that could be accepted, an
 ended for ever. So there are never two owners.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from everspot_core.cluster.peers import Peer
@@ -106,6 +107,7 @@ def close_trip(
         usd=offer.usd if offer is not None else None,
         gpu_hours=offer.gpu_hours if offer is not None else None,
         egress_usd=(away.sent_bytes + returned_bytes) / GIGABYTE * peer.egress_usd_per_gb,
+        host_failed=end is TripEnd.RETURNED and offer is not None and offer.end is JobState.FAILED,
     )
 
 
@@ -217,23 +219,36 @@ def update_bill(offer: VisitOffer, instance: HostInstance | None, usd: float, gp
 def end_offer(
     offer: VisitOffer, record: JobRecord, usd: float | None, gpu_hours: float | None, now: datetime
 ) -> VisitOffer:
-    """Return the offer of a visit whose record is final.
+    """Return the offer of a visit whose record is final. A visit that failed because the host's instances could not run
+    it is returned, so that its job goes on in another cluster.
 
     Raises:
         IllegalTransition: if the record is not final, or the host does not run the visit.
     """
     if not record.state.final or not offer.state.hosted:
         raise IllegalTransition("end its visit", record)
+    host_failed = _host_failed(record)
     update = {
         "state": OfferState.ENDED,
         "end": record.state,
-        "returned": record.last_reason is Reason.RETURNED,
+        "returned": record.last_reason is Reason.RETURNED or host_failed,
+        "why": f"its instances could not run it: {record.detail[:_WHY_LIMIT]}" if host_failed else offer.why,
         "usd": usd,
         "gpu_hours": gpu_hours,
         "instance": None,
         "changed_at": now,
     }
     return offer.model_copy(update=update)
+
+
+_WHY_LIMIT = 500  # characters of a visit's detail in its offer and in the trips of its job
+
+
+def _host_failed(record: JobRecord) -> bool:
+    """Return whether a visit failed by the limits on starts and on attempts without progress. Their cause may be the
+    host: its image, its disks, its permissions."""
+    reason = record.last_reason
+    return record.state is JobState.FAILED and reason is not None and (reason.preemption or reason is Reason.NO_PROGRESS)
 
 
 _NEXT = {
@@ -247,11 +262,23 @@ _NEXT = {
 
 
 def fruitless_visits(trips: list[Trip]) -> dict[str, int]:
-    """Return for each cluster how many of the last trips to it, in a row, got no instance for the job."""
+    """Return for each cluster how many of the last trips to it, in a row, got no instance that could run the job."""
     counts: dict[str, int] = {}
     for trip in trips:
-        counts[trip.cluster] = 0 if trip.usd else counts.get(trip.cluster, 0) + 1
+        counts[trip.cluster] = 0 if trip.usd and not trip.host_failed else counts.get(trip.cluster, 0) + 1
     return counts
+
+
+def failures_of_hosts(records: Iterable[JobRecord]) -> dict[str, list[Trip]]:
+    """Return for each cluster the trips of all jobs that its instances could not run, in order of time. A later trip
+    of any job that its instances did run forgives them."""
+    failures: dict[str, list[Trip]] = {}
+    for trip in sorted((t for record in records for t in record.trips), key=lambda t: t.until):
+        if trip.host_failed:
+            failures.setdefault(trip.cluster, []).append(trip)
+        elif trip.usd:
+            failures.pop(trip.cluster, None)
+    return failures
 
 
 def sum_trips(trips: list[Trip]) -> tuple[float, float]:

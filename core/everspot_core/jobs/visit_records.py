@@ -113,6 +113,9 @@ class Trip(Stored):
     usd: Billed = Field(default=None, description="The cost of its instances, by the host's bill; None: unknown.")
     gpu_hours: Billed = Field(default=None, description="By the host's bill; None: unknown.")
     egress_usd: float = Field(default=0.0, description="The price of the copied bytes, by the manifest.")
+    host_failed: bool = Field(
+        default=False, description="Whether it was returned because the host's instances could not run the job."
+    )
 
 
 def visit_prefix(home: str) -> str:

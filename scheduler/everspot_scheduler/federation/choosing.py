@@ -17,9 +17,10 @@ from everspot_core.federation.data_locality import NO_INPUTS, Inputs
 from everspot_core.federation.decision import DEFAULT, Forecast, MovableJob, Move, decide_move, needs_no_move
 from everspot_core.federation.forecast import STAYING, MoveCost, forecast_job, may_move, move_cost_to
 from everspot_core.federation.market import ClusterMarket, waited_for
-from everspot_core.federation.migration import fruitless_visits
+from everspot_core.federation.migration import failures_of_hosts, fruitless_visits
 from everspot_core.federation.standing import Idle, idle_in, on_standing, standing_home
 from everspot_core.jobs.records import JobState
+from everspot_core.jobs.visit_records import Trip
 from everspot_core.schedule import ClusterView, JobView, PoolKey
 from everspot_core.schedule.jobs import critical
 from everspot_core.schedule.view import InstanceView, instance_pool
@@ -66,7 +67,7 @@ class MoveChooser:
         own = self._home
         away = job.record.away if job.record is not None else None
         at = away.cluster if away is not None else home
-        here, movable_job = self._here(job, own, now), _movable_job(job, now)
+        here, movable_job = self._here(job, own, now), _movable_job(job, own.host_failures)
         if needs_no_move(movable_job, here, DEFAULT):
             return None
         places = [n for n in self._markets if n != at and reachable(news[n].peer, *_allowed_targets(job))]
@@ -246,6 +247,11 @@ class _Home:
         return waited_for(self.view, self.now)
 
     @cached_property
+    def host_failures(self) -> dict[str, list[Trip]]:
+        """The trips that peers' instances could not run, by peer."""
+        return failures_of_hosts(job.record for job in self.view.jobs if job.record is not None)
+
+    @cached_property
     def idle(self) -> tuple[Idle, ...]:
         """The idle instances at home."""
         return idle_in(self.view)
@@ -287,12 +293,18 @@ def _instance_of_job(job: JobView, view: ClusterView) -> InstanceView | None:
     return None
 
 
-def _movable_job(job: JobView, now: datetime) -> MovableJob:
+def _movable_job(job: JobView, host_failures: Mapping[str, list[Trip]]) -> MovableJob:
+    """Return the job's facts. `host_failures`: the trips of all jobs that peers' instances could not run. They count as
+    the job's own, so that not every job tries the same broken peer."""
     record = job.record
     trips = record.trips if record is not None else []
     away = record.away if record is not None else None
     arrived = [trip.until for trip in trips if trip.sent_bytes] + ([away.offered_at] if away is not None else [])
     budget = job.submission.spec.budget
+    last_visits, fruitless = {trip.cluster: trip.until for trip in trips}, fruitless_visits(trips)
+    for cluster, failures in host_failures.items():
+        last_visits[cluster] = max(last_visits.get(cluster, failures[-1].until), failures[-1].until)
+        fruitless[cluster] = max(fruitless.get(cluster, 0), len(failures))
     return MovableJob(
         job_id=job.job_id,
         deadline_at=job.submission.deadline_at,
@@ -300,8 +312,8 @@ def _movable_job(job: JobView, now: datetime) -> MovableJob:
         critical=critical(job),
         budgeted=budget.dollars is not None or budget.gpu_hours is not None,
         moved_at=max(arrived, default=None),
-        declined={trip.cluster: trip.until for trip in trips},
-        fruitless_visits=fruitless_visits(trips),
+        declined=last_visits,
+        fruitless_visits=fruitless,
     )
 
 

@@ -9,7 +9,7 @@ import logging
 
 from everspot_core.jobs.final_metrics import final_metrics
 from everspot_core.jobs.job import JobSubmission, Series
-from everspot_core.jobs.records import EventKind, JobRecord, JobState, Reason
+from everspot_core.jobs.records import EventKind, JobRecord, JobState, Reason, Request
 from everspot_core.jobs.series import next_id, next_run
 from everspot_store import Store, StoreError
 
@@ -26,8 +26,8 @@ class RecurringJobs:
         self._repeated: set[str] = set()
 
     def go_on(self, observation: Observation) -> None:
-        """Submit the next runs of series whose last run has ended. A cancelled run ends its series, and so does a run
-        that never began because a job that it comes after had failed.
+        """Submit the next runs of series whose last run has ended. A cancelled run ends its series, whatever has been
+        submitted meanwhile, and so does a run that never began because a job that it comes after had failed.
 
         Raises:
             StoreError: if the store failed; the next tick tries again.
@@ -41,12 +41,25 @@ class RecurringJobs:
         }
         self._repeated &= set(ended)
         for name, (submission, record) in ended.items():
-            if name in self._repeated or name in observation.cancels or _over(submission, record):
-                continue
             assert submission.series is not None  # noqa: S101 - as just seen
+            if name in observation.cancels:
+                self._cancel_later_runs(submission.series, observation.cancels[name].value, observation)
+                continue
+            if name in self._repeated or _over(submission, record):
+                continue
             if not self._is_there(submission.series, observation):
                 self._submit(submission, record)
             self._repeated.add(name)
+
+    def _cancel_later_runs(self, series: Series, request: Request, observation: Observation) -> None:
+        """Pass on a cancel that was written after the next run had been submitted."""
+        for name, document in observation.jobs.items():
+            other, record = document.value.series, observation.records.get(name)
+            is_later = other is not None and other.id == series.id and other.run > series.run
+            is_live = record is None or not record.value.state.final
+            if is_later and is_live and name not in observation.cancels:
+                _log.info("%s is cancelled with run %d of its series", name, series.run)
+                self._store.cancels.create(name, request)
 
     def _is_there(self, series: Series, observation: Observation) -> bool:
         following = next_id(series)

@@ -131,6 +131,21 @@ def runs(cluster: Cluster) -> dict[str, str]:
     return {job: archived[job].record.state.value if job in archived else cluster.state(job) for job in sorted(names)}
 
 
+def test_a_cancel_that_comes_after_the_next_run_was_submitted_ends_the_series(cluster: Cluster) -> None:
+    cluster.agent("i-1")
+    submit(cluster, "nightly", every="1h")
+    for _ in range(60):
+        if "nightly-2" in cluster.store.jobs.names():
+            break
+        cluster.run(1)
+    assert cluster.state("nightly") == "SUCCEEDED"
+    cancel(cluster, "nightly")  # whoever wrote it had read a record of a running job
+    cluster.run(2)
+    cluster.clock.advance(timedelta(hours=3))
+    cluster.run(20)
+    assert runs(cluster) == {"nightly": "SUCCEEDED", "nightly-2": "CANCELLED"}
+
+
 def test_a_series_runs_at_its_times_until_it_is_cancelled(cluster: Cluster) -> None:
     """Two schedulers; runs leave the tables long before the next one is due."""
     archiving(cluster, timedelta(minutes=5))

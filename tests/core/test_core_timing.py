@@ -190,6 +190,33 @@ def test_the_next_run_begins_at_its_time_and_never_while_the_last_one_runs(numbe
     assert (following.code_digest, following.datasets, following.retry_of) == ("0f" * 32, ["d@0f"], None)
 
 
+@pytest.mark.parametrize(
+    ("every", "start", "ended", "following"),
+    [
+        ("24h", "03-27T21:00", "03-28T05:00", "03-28T21:00"),  # 22:00 in Berlin, before and
+        ("24h", "03-28T21:00", "03-29T04:00", "03-29T20:00"),  # after its clocks go forward
+        ("24h", "03-28T11:00", "03-29T11:00", "03-29T10:00"),  # submitted at noon, and held until the evening
+        ("24h", "03-29T02:00", "03-29T04:00", "03-30T01:00"),  # in the window, on the day itself
+        ("24h", "10-24T20:00", "10-25T05:00", "10-25T21:00"),  # and back
+        ("24h", "03-27T21:00", "03-29T20:30", "03-29T20:00"),  # the latest of the times that were missed
+        ("24h", "10-23T20:00", "10-25T20:30", "10-24T20:00"),
+        ("48h", "03-27T21:00", "03-28T05:00", "03-29T20:00"),
+        ("12h", "03-28T21:00", "03-29T04:00", "03-29T09:00"),  # no whole days
+    ],
+)
+def test_a_daily_run_follows_the_clocks_of_its_window(every, start, ended, following) -> None:
+    last = run(1, every=every, window="22:00-06:00 Europe/Berlin").model_copy(update={"start_at": at(start)})
+    assert next_run(last, {}, at(ended), succeeded=True).start_at == at(following)
+
+
+def test_a_daily_run_that_starts_in_an_hour_that_clocks_leave_out_is_late_on_that_day_only() -> None:
+    job, starts = run(1, window="02:30-05:00 Europe/Berlin").model_copy(update={"start_at": at("03-28T01:30")}), []
+    for _ in range(2):
+        job = next_run(job, {}, job.start_at + HOUR, succeeded=True)
+        starts.append(job.start_at)
+    assert starts == [at("03-29T01:30"), at("03-30T00:30")]
+
+
 def test_a_late_run_gives_the_run_after_it_no_longer_deadline() -> None:
     late = next_run(run(1), {}, at("05-02T05:00"), succeeded=True)
     assert (late.start_at, late.deadline_at) == (at("05-02T00:00"), at("05-02T11:00"))

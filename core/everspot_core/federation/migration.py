@@ -248,7 +248,9 @@ def _host_failed(record: JobRecord) -> bool:
     """Return whether a visit failed by the limits on starts and on attempts without progress. Their cause may be the
     host: its image, its disks, its permissions."""
     reason = record.last_reason
-    return record.state is JobState.FAILED and reason is not None and (reason.preemption or reason is Reason.NO_PROGRESS)
+    return (
+        record.state is JobState.FAILED and reason is not None and (reason.preemption or reason is Reason.NO_PROGRESS)
+    )
 
 
 _NEXT = {

@@ -1,9 +1,12 @@
 """Computes the next run of a series of jobs."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_core.jobs.job import JobSubmission, PrecedingJob, Series
+from everspot_core.jobs.timing import BadZone, Window
+
+_DAY = timedelta(days=1)
 
 
 def next_id(series: Series) -> str:
@@ -16,10 +19,10 @@ def next_run(
 ) -> JobSubmission | None:
     """Return the run after one that has ended with these metrics; None if it belongs to no series.
 
-    The run begins `every` after the scheduled start of the last run. If several such times have passed meanwhile, only
-    the latest counts, and the run begins immediately, with its whole time to the deadline ahead. If `skip_if` holds,
-    the run begins another `every` later. It has the code, the datasets and the packages of the last run. With
-    `continue_from` it reads the outputs of the last successful run.
+    The run begins `every` after the scheduled start of the last run, by the clocks of its window's zone. If several
+    such times have passed meanwhile, only the latest counts, and the run begins immediately, with its whole time to the
+    deadline ahead. If `skip_if` holds, the run begins another `every` later. It has the code, the datasets and the
+    packages of the last run. With `continue_from` it reads the outputs of the last successful run.
 
     Args:
         succeeded: whether the last run succeeded.
@@ -33,7 +36,7 @@ def next_run(
         series.before.get(condition.metric), metrics.get(condition.metric)
     )
     time_to_deadline = last.deadline_at - max(planned, last.submitted_at) if last.deadline_at is not None else None
-    start = planned + spec.every * (max(1, (now - planned) // spec.every) + skipped)
+    start = _next_start(planned, now, spec.every, spec.window, skipped=skipped)
     return last.model_copy(
         update={
             "job_id": next_id(series),
@@ -45,6 +48,25 @@ def next_run(
             "retry_of": None,
         }
     )
+
+
+def _next_start(
+    planned: datetime, now: datetime, every: timedelta, window: Window | None, *, skipped: bool
+) -> datetime:
+    """Return the start of the next run. An interval of whole days follows the clocks of the window's zone, so that the
+    runs stay at the same distance from the window's opening when clocks are put forward or back."""
+    runs = max(1, (now - planned) // every)
+    if window is None or every % _DAY:
+        return planned + every * (runs + skipped)
+    days = every // _DAY
+    try:
+        while window.shift(planned, days * (runs + 1)) <= now:
+            runs += 1
+        while runs > 1 and window.shift(planned, days * runs) > now:
+            runs -= 1
+        return window.shift(planned, days * (runs + skipped))
+    except BadZone:  # a job of such a window never runs, and its series is cancelled by a person
+        return planned + every * (runs + skipped)
 
 
 def continued_from(submission: JobSubmission) -> str | None:

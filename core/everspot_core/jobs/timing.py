@@ -90,6 +90,17 @@ class Window:
         """
         return next(self.spans(at))[0]
 
+    def shift(self, moment: datetime, days: int) -> datetime:
+        """Return the moment that is as far from the window's opening so many days later as `moment` is from its own
+        opening: the same wall time, except where clocks were put forward or back in between.
+
+        Raises:
+            BadZone: if its zone is unknown on this machine.
+        """
+        zone, opens = self._zone(), self.opens(moment)
+        day = opens.astimezone(zone).date() + days * _DAY
+        return datetime.combine(day, self.start, zone).astimezone(UTC) + (moment - opens)
+
     def _zone(self) -> ZoneInfo:
         try:
             return ZoneInfo(self.zone)

@@ -7,12 +7,14 @@ import pytest
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.job import JobSpec, JobSubmission
 from everspot_core.jobs.records import Assignment, JobState, Market, Order, Reason
+from everspot_core.jobs.timing import Window
 from everspot_core.schedule import (
     Assign,
     Cap,
     Finish,
     Hold,
     Launch,
+    Refuse,
     Release,
     Stop,
     VoidAssignment,
@@ -176,6 +178,29 @@ def test_a_deadline_that_was_accepted_within_hours_is_not_refused_later(later_bo
     for seconds in (5, 60, 600):
         (action,) = plan(cluster, submitted_at + timedelta(seconds=seconds))
         assert isinstance(action, Launch)
+
+
+@pytest.mark.parametrize(
+    ("work", "action"),
+    [("7h30m", Launch), ("7h50m", Refuse)],
+)
+def test_a_deadline_that_was_accepted_in_the_last_minutes_of_the_hours_is_not_refused(work, action) -> None:
+    """Six minutes before the end of a night no changeover fits. In the next night 7:35 h of work do."""
+    submitted_at, bound = NOW + 18 * HOUR - timedelta(minutes=6), timedelta(minutes=15)
+    deadline = NOW + 42 * HOUR - timedelta(minutes=10)
+    spec = JobSpec(name="j", recipe="r", window=NIGHT, expected_duration=work, resources=NEED)
+    submission = JobSubmission(
+        job_id="j", spec=spec, submitted_at=submitted_at, deadline_at=deadline, changeover_bound=bound
+    )
+    assert feasibility(submission, [], bound).feasible is (action is Launch)
+    view = job_view(submission=submission, changeover=Changeover(bound, bound))
+    more = {"cap": Cap(instances=5, usd_per_hour=None), "lasting_changeover": bound}
+    cluster = cluster_view(jobs=(view,), pools=(pool(), pool(Market.ON_DEMAND)), types=(TYPE,), **more)
+    for seconds in (2, 60, 300):
+        (planned,) = plan(cluster, submitted_at + timedelta(seconds=seconds))
+        assert isinstance(planned, action)
+        if isinstance(planned, Refuse):
+            assert planned.earliest > deadline and Window.parse(NIGHT).is_open(planned.earliest)
 
 
 def test_the_last_safe_moment_within_hours_counts_the_job_s_own_changeovers() -> None:

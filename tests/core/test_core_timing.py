@@ -98,6 +98,20 @@ def test_a_deadline_is_as_near_as_there_are_hours_to_run(now, deadline, hours) -
     assert effective(at(deadline), at(now), 15 * MINUTE, NIGHT) == at(now) + hours * HOUR
 
 
+@given(
+    hours=st.sampled_from(["22:00-06:00", "09:30-17:00 Europe/Berlin", "02:30-02:10 Australia/Lord_Howe"]),
+    begin=st.integers(0, 5 * 24 * 60).map(lambda minutes: at("03-26T00:00") + minutes * MINUTE),
+    work=st.integers(5, 1500).map(lambda minutes: minutes * MINUTE),
+    changeover=st.sampled_from([5 * MINUTE, 40 * MINUTE]),
+)
+def test_a_deadline_that_submission_accepts_leaves_a_job_without_an_instance_enough_hours(
+    hours, begin, work, changeover
+) -> None:
+    window = Window.parse(hours)
+    deadline = finish(begin, work, changeover, window)
+    assert begin + changeover + work <= effective(deadline, begin, changeover, window, starting=True) <= deadline
+
+
 @pytest.mark.parametrize(
     ("text", "condition"),
     [

@@ -130,9 +130,15 @@ def finish(begin: datetime, work: timedelta, changeover: timedelta, window: Wind
     return None
 
 
-def effective(deadline: datetime, now: datetime, changeover: timedelta, window: Window) -> datetime:
+def effective(
+    deadline: datetime, now: datetime, changeover: timedelta, window: Window, *, starting: bool = False
+) -> datetime:
     """Return an earlier deadline that is equivalent to a deadline with a window: as far from `now` as the time in which
     the job can run until the deadline. Each start in a later window costs a changeover.
+
+    Args:
+        starting: the job has no instance, and its first changeover is subtracted from the result by the caller. In a
+            first window that is shorter than that the job does not start, and the window costs nothing, as in `finish`.
 
     Raises:
         BadZone: if the window's zone is not known here.
@@ -142,8 +148,11 @@ def effective(deadline: datetime, now: datetime, changeover: timedelta, window: 
         if opens >= deadline:
             break
         span = min(closes, deadline) - max(opens, now)
-        time_left += max(timedelta(0), span - changeover) if number else span
-    return now + time_left
+        if number:
+            time_left += max(timedelta(0), span - changeover)
+        else:
+            time_left = max(span, changeover) if starting else span
+    return min(deadline, now + time_left)
 
 
 class Better(StrEnum):

@@ -47,19 +47,33 @@ def shorten_deadlines_by_windows(view: ClusterView, now: datetime) -> ClusterVie
     rest of the plan need not know of windows."""
     if not any(j.submission.spec.window is not None and j.submission.deadline_at is not None for j in view.jobs):
         return view
-    return replace(view, jobs=tuple(_shorten_deadline(job, now, view.lasting_changeover) for job in view.jobs))
+    awaiting = {instance.launched_for for instance in view.instances}
+    return replace(
+        view,
+        jobs=tuple(
+            _shorten_deadline(job, now, view.lasting_changeover, awaits_instance=job.job_id in awaiting)
+            for job in view.jobs
+        ),
+    )
 
 
-def _shorten_deadline(job: JobView, now: datetime, lasting_changeover: timedelta | None) -> JobView:
+def _shorten_deadline(
+    job: JobView, now: datetime, lasting_changeover: timedelta | None, *, awaits_instance: bool
+) -> JobView:
     """Return the job with a deadline that its changeovers of today allow, and the one by which it may be refused: a
-    deadline that was feasible at submission is not given up because changeovers count with more now."""
+    deadline that was feasible at submission is not given up because changeovers count with more now.
+
+    `awaits_instance`: an instance is on its way to the job, so that part of its changeover has passed.
+    """
     window, deadline = job.submission.spec.window, job.submission.deadline_at
     if window is None or deadline is None or job.state.final:
         return job
     try:
         bound = changeover_bound(job)
         bounds = [b for b in (bound, lasting_changeover, job.submission.changeover_bound) if b is not None]
-        due, accepted = (effective(deadline, now, changeover, window) for changeover in (bound, min(bounds)))
+        starting = not job.state.owned
+        due = effective(deadline, now, bound, window, starting=starting and not awaits_instance)
+        accepted = effective(deadline, now, min(bounds), window, starting=starting)
     except BadZone:
         return job
     submission = job.submission.model_copy(update={"deadline_at": due})

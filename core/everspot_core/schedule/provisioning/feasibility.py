@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from everspot_core.jobs.candidates import Candidate, misfits
 from everspot_core.jobs.job import JobSubmission
-from everspot_core.jobs.timing import finish
+from everspot_core.jobs.timing import BadZone, finish
 from everspot_core.schedule.actions import ReasonFigures, Refuse, Why
 from everspot_core.schedule.jobs import CHANGEOVER_UPPER, HOUR, job_outlook
 from everspot_core.schedule.market.offers import Offers
@@ -110,9 +110,18 @@ def refusal(
     if job.submission.submitted_at + least <= (job.accepted_deadline_at or deadline):
         return None
     price = min(p.usd_per_hour for p in offers.on_demand_pools if speeds[p.key] == fastest)
-    earliest, usd = now + least, round(price * job.nodes * (least / HOUR), 2)
+    earliest, usd = _earliest(job, now, least, bound), round(price * job.nodes * (least / HOUR), 2)
     figures: ReasonFigures = {"earliest": earliest.isoformat(timespec="minutes"), "usd": usd}
     return Refuse(job_id=job.job_id, epoch=job.epoch, earliest=earliest, usd=usd, cause=Why.INFEASIBLE, figures=figures)
+
+
+def _earliest(job: JobView, now: datetime, least: timedelta, changeover: timedelta) -> datetime:
+    """Return when a job that begins now is done within its hours. `least`: its changeover and its work."""
+    changeover = min(changeover, least)
+    try:
+        return finish(now, least - changeover, changeover, job.submission.spec.window) or now + least
+    except BadZone:
+        return now + least
 
 
 def _cheapest(candidates: Iterable[Candidate]) -> tuple[float, Candidate] | tuple[None, None]:

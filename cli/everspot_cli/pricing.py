@@ -20,7 +20,7 @@ def load_catalogue(session: Session) -> Catalogue:
         CliError: if a file of the project's prices cannot be read.
     """
     try:
-        return price_files.load_catalogue(now=session.now)
+        return price_files.load_catalogue(now=session.prices_now)
     except BadPriceFile as error:
         raise CliError(str(error)) from None
 
@@ -40,7 +40,7 @@ def read_price_lists(session: Session, cloud: str, region: str, types: Iterable[
             status.update(f"reading the price lists of {region} … {pages} pages")
 
         try:
-            table = provider(cloud).price_table(region, types, session.now, page, gpu_types=True)
+            table = provider(cloud).price_table(region, types, session.prices_now, page, gpu_types=True)
         except (NotOffered, UnknownCloud) as error:
             raise CliError(str(error)) from None
         except CloudError as error:

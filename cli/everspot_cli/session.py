@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -66,10 +66,17 @@ class Session:
 
     @cached_property
     def clock(self) -> "SystemClock":
-        """The market's clock."""
+        """The market's clock.
+
+        Raises:
+            CliError: if EVERSPOT_CLOCK cannot be read.
+        """
         from everspot_store import SystemClock
 
-        return SystemClock.from_environment()
+        try:
+            return SystemClock.from_environment()
+        except ValueError as error:
+            raise CliError(str(error), Exit.USAGE, hint="unset EVERSPOT_CLOCK") from None
 
     @cached_property
     def target(self) -> Target:
@@ -225,6 +232,13 @@ class Session:
     def now(self) -> datetime:
         """Market time."""
         return self.clock.now()
+
+    @property
+    def prices_now(self) -> datetime:
+        """The time that dates price tables: market time where a local cloud answers, otherwise real time."""
+        from everspot_clouds.price_files import is_redirected
+
+        return self.clock.now() if is_redirected() else datetime.now(UTC)
 
     @cached_property
     def clock_skew(self) -> timedelta:

@@ -26,12 +26,30 @@ PROJECT_FILE = "Pulumi.yaml"
 CACHED_FOR = timedelta(days=7)
 """Age up to which a table that a preview cached is used. List prices change a few times a year."""
 
+REDIRECTIONS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_PRICING", "AWS_ENDPOINT_URL_EC2", "EVERSPOT_GCP_ENDPOINT")
+"""Variables that name another endpoint than the cloud's, such as a local cloud's."""
+
 _CACHE = Path("everspot") / "prices"
 
 
 class BadPriceFile(ValueError):
     """A file of prices that cannot be read. Its message names the file, the problem, and the command that writes the
     file again."""
+
+
+def is_redirected() -> bool:
+    """Return whether another endpoint answers in the cloud's place."""
+    return any(os.environ.get(name) for name in REDIRECTIONS)
+
+
+def price_clock() -> SystemClock:
+    """Return the clock that dates price tables: a local cloud's where it answers, otherwise real time. A shell may
+    still have the EVERSPOT_CLOCK of a local cloud that has ended, which would date a cloud's prices into the future.
+
+    Raises:
+        ValueError: if a local cloud answers, and EVERSPOT_CLOCK cannot be read.
+    """
+    return SystemClock.from_environment() if is_redirected() else SystemClock()
 
 
 def find_project(start: Path | None = None) -> Path | None:
@@ -140,7 +158,7 @@ def other_prices(cloud: str, region: str, now: datetime | None = None) -> PriceT
     Raises:
         BadPriceFile: if one of the project's files cannot be read.
     """
-    moment = SystemClock.from_environment().now() if now is None else now
+    moment = price_clock().now() if now is None else now
     tables = [
         table
         for table in (*read_cached(moment), *project_tables())
@@ -195,5 +213,5 @@ def load_catalogue(*, now: datetime | None = None, cluster: Iterable[PriceTable]
     Raises:
         BadPriceFile: if one of the project's files cannot be read.
     """
-    moment = SystemClock.from_environment().now() if now is None else now
+    moment = price_clock().now() if now is None else now
     return reduce(priced, (*read_cached(moment), *cluster, *project_tables()), builtin())

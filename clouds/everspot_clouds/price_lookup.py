@@ -5,7 +5,6 @@ user's cache folder for a day. The preview prints that it did so, because review
 """
 
 import contextlib
-import os
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,11 +12,17 @@ from datetime import timedelta
 
 from everspot_core.capacity.price_table import PriceTable
 from everspot_core.clock import Clock
-from everspot_store import SystemClock
 
 from everspot_clouds.base import CloudError
 from everspot_clouds.naming import cloud_of_region
-from everspot_clouds.price_files import cache_folder, project_table, read_cached, write_table
+from everspot_clouds.price_files import (
+    cache_folder,
+    is_redirected,
+    price_clock,
+    project_table,
+    read_cached,
+    write_table,
+)
 from everspot_clouds.registry import provider
 
 ASKED_AGAIN = timedelta(days=1)
@@ -25,9 +30,6 @@ ASKED_AGAIN = timedelta(days=1)
 
 AT_MOST = timedelta(seconds=90)
 """Time for all pages of an answer; each page has its own limit."""
-
-_REDIRECTIONS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_PRICING", "AWS_ENDPOINT_URL_EC2", "EVERSPOT_GCP_ENDPOINT")
-"""Variables that name another endpoint than the cloud's. Its answers hold for this process alone."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def look_up(region: str, types: Collection[str], clock: Clock | None = None) -> 
     cloud = cloud_of_region(region)
     if cloud is None or project_table(cloud, region) is not None:
         return LookUp()
-    time = clock or SystemClock.from_environment()
+    time = clock or price_clock()
     with _lock:  # several components of one program ask at the same time
         queried, answer = _answers.get((cloud, region), (frozenset[str](), LookUp()))
         if not queried.issuperset(types):
@@ -92,7 +94,7 @@ def _query(cloud: str, region: str, types: Collection[str], clock: Clock) -> Loo
         return LookUp(refusal=str(error))
     except ImportError as error:  # the cloud's client is not installed here
         return LookUp(refusal=f"{error.name} is not installed")
-    if not any(os.environ.get(name) for name in _REDIRECTIONS):
+    if not is_redirected():  # whose answers hold for this process alone
         _keep(table)
     return LookUp(table)
 

@@ -3,13 +3,17 @@ states is the sum that a person gets with the same list."""
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from everspot_clouds import price_lookup
+from everspot_clouds.price_lookup import look_up
 
-from tests.cli.conftest import everspot
+from tests.cli.conftest import World, everspot
 from tests.price_lists import GOOGLE_REGIONS, MONTHS, ON_DEMAND, Recorded, google_price_lists
 
 
@@ -112,6 +116,42 @@ def test_without_prices_nothing_is_called_a_cost_and_the_command_is_named(tmp_pa
     for stack in ("dev", "prod"):
         assert not costs[stack].startswith("Costs")
         assert "`everspot cost prices refresh --region eu-central-1`" in costs[stack]
+
+
+def refresh(folder: Path, region: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    (folder / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    monkeypatch.chdir(folder)
+    assert everspot("cost", "prices", "refresh", "--region", region).code == 0
+    return str(json.loads((folder / f"prices/aws-{region}.json").read_text())["as_of"])
+
+
+def start_project(folder: Path, region: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    begin(folder, "aws", region)
+    return str(json.loads((folder / f"prices/aws-{region}.json").read_text())["as_of"])
+
+
+def preview(folder: Path, region: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    assert look_up(region, ["g5.xlarge"]).table is not None
+    return str(json.loads((folder / f"everspot/prices/aws-{region}.json").read_text())["as_of"])
+
+
+@pytest.mark.parametrize("write", [refresh, start_project, preview])
+def test_a_leftover_clock_of_a_local_cloud_does_not_date_the_prices_of_a_cloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, str, pytest.MonkeyPatch], str]
+):
+    region = "eu-central-1"
+    monkeypatch.setattr(price_lookup, "_answers", {})
+    monkeypatch.setattr(boto3, "client", lambda service, region_name, config: Recorded(region))
+    monkeypatch.setenv("EVERSPOT_CLOCK", "2@0")  # twice the years since 1970
+    assert datetime.fromisoformat(write(tmp_path, region, monkeypatch)) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("clock", ["fast", "12@yesterday", "0@1772539200"])
+def test_a_clock_that_cannot_be_read_is_named(world: World, monkeypatch: pytest.MonkeyPatch, clock: str):
+    monkeypatch.setenv("EVERSPOT_CLOCK", clock)
+    done = everspot("--store", world.url, "jobs")
+    assert done.code == 2 and f"EVERSPOT_CLOCK='{clock}'" in done.err and "unset EVERSPOT_CLOCK" in done.err
 
 
 def test_a_region_of_no_cloud_and_a_folder_of_no_project_are_refused(tmp_path: Path, monkeypatch):

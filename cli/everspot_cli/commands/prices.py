@@ -128,7 +128,7 @@ def _show(
     written: Path | None = None,
 ) -> None:
     """Print the prices of types in a region. `table`: what was read just now, if anything."""
-    today = session.now.date()
+    today = session.prices_now.date()
     rows = []
     for name in names:
         listed, spot = catalogue.on_demand(name, region), catalogue.spot_range(name, region)

@@ -40,7 +40,17 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
 
 
 def _as_obstore(session_credentials: Any) -> dict[str, Any]:
-    keys = session_credentials.get_frozen_credentials()  # renews them where they are of the kind that expires
+    """Return the keys in obstore's form.
+
+    Raises:
+        ConnectionError: if the service that renews them does not answer, which the store takes for an outage.
+    """
+    import botocore.exceptions
+
+    try:
+        keys = session_credentials.get_frozen_credentials()  # renews them where they are of the kind that expires
+    except (botocore.exceptions.ConnectionError, botocore.exceptions.HTTPClientError) as error:
+        raise ConnectionError(f"the AWS credentials cannot be renewed: {error}") from error
     return {
         "access_key_id": keys.access_key,
         "secret_access_key": keys.secret_key,

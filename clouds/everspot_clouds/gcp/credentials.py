@@ -30,7 +30,7 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
         os.environ[PROFILE_VARIABLE] = profile
     elif os.environ.get("GCE_METADATA_HOST") or os.environ.get("GOOGLE_BASE_URL"):
         return None
-    from google.auth.exceptions import GoogleAuthError
+    from google.auth.exceptions import GoogleAuthError, TransportError
     from google.auth.transport.requests import Request
 
     from everspot_clouds.gcp.http_api import WAYS, credentials
@@ -52,7 +52,10 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
         ):
             return {"token": default_credentials.token, "expires_at": datetime.now(UTC) + _SOON}
         if not default_credentials.valid:
-            default_credentials.refresh(Request())
+            try:
+                default_credentials.refresh(Request())
+            except TransportError as error:  # by this class the store takes it for an outage
+                raise ConnectionError(f"the Google Cloud credentials cannot be renewed: {error}") from error
         ends = (
             default_credentials.expiry.replace(tzinfo=UTC)
             if default_credentials.expiry is not None

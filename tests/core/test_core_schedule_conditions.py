@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.lease import pending
 from everspot_core.jobs.records import Assignment, JobState, Market, Order, Reason
 from everspot_core.jobs.timing import Window
 from everspot_core.schedule import (
@@ -23,7 +24,7 @@ from everspot_core.schedule import (
     plan,
     plan_standing,
 )
-from everspot_core.schedule.conditions import shorten_deadlines_by_windows
+from everspot_core.schedule.conditions import shorten_deadlines_by_windows, waited_for_instance
 from everspot_core.schedule.jobs import waiting_since
 from everspot_core.schedule.provisioning.feasibility import feasibility
 from provision_helpers import HOUR, NEED, NOW, TYPE, decide, holding, instance, job, outlook, pool
@@ -201,6 +202,25 @@ def test_a_deadline_that_was_accepted_in_the_last_minutes_of_the_hours_is_not_re
         assert isinstance(planned, action)
         if isinstance(planned, Refuse):
             assert planned.earliest > deadline and Window.parse(NIGHT).is_open(planned.earliest)
+
+
+@pytest.mark.parametrize(
+    ("fields", "record", "minutes"),
+    [
+        ({}, {}, 600),
+        ({"start_at": NOW + 9 * HOUR}, {}, 60),
+        ({"start_at": NOW + 11 * HOUR}, {}, 0),
+        ({}, {"changed_at": NOW + 8 * HOUR}, 120),
+        ({}, {"changed_at": NOW + 8 * HOUR, "not_before": NOW + 9.5 * HOUR}, 30),
+        ({"window": "21:30-21:40"}, {}, 10),
+        ({"window": DAY}, {"changed_at": NOW + 4.5 * HOUR}, 30),
+    ],
+)
+def test_only_time_in_which_a_job_may_run_counts_as_waiting_for_an_instance(fields, record, minutes) -> None:
+    spec = JobSpec(name="j", recipe="r", window=fields.get("window"))
+    submission = JobSubmission(job_id="j", spec=spec, submitted_at=NOW, start_at=fields.get("start_at"))
+    whole = pending("j", NOW).model_copy(update=record) if record else None
+    assert waited_for_instance(submission, whole, NOW, NOW + 10 * HOUR) == timedelta(minutes=minutes)
 
 
 def test_the_last_safe_moment_within_hours_counts_the_job_s_own_changeovers() -> None:

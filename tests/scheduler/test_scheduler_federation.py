@@ -167,6 +167,28 @@ def test_a_job_that_no_instance_of_the_host_can_start_goes_on_at_home(
     pair.until("j", "SUCCEEDED")
 
 
+def test_a_visit_stays_at_its_host_outside_its_hours(pair: Pair) -> None:
+    """The clock starts at midnight, and the window closes at one o'clock."""
+    pair.host.agent("i-1", Market.ON_DEMAND)
+    pair.home.submit("j", **TRAVELS, window="00:00-01:00")
+    pair.home.wishes["j"] = "host"
+    pair.until("j", "AWAY")
+    visit = pair.home.visit("j")
+    for _ in range(30):
+        if pair.host.state(visit) == "RUNNING":
+            break
+        pair.run(1)
+    pair.clock.advance(timedelta(hours=1))
+    pair.run(5)
+    assert pair.host.state(visit) == "PENDING"
+    for _ in range(20):
+        pair.clock.advance(timedelta(minutes=5))
+        pair.run(1)
+    assert (pair.home.state("j"), pair.host.state(visit)) == ("AWAY", "PENDING")
+    pair.clock.advance(timedelta(hours=21, minutes=20))
+    pair.until("j", "SUCCEEDED")
+
+
 def test_a_drain_at_home_calls_its_jobs_back(pair: Pair) -> None:
     pair.home.submit("j", **TRAVELS)
     pair.host.agent("i-1")

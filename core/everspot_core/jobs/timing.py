@@ -90,6 +90,19 @@ class Window:
         """
         return next(self.spans(at))[0]
 
+    def open_time(self, begin: datetime, end: datetime) -> timedelta:
+        """Return how long the window is open between two moments.
+
+        Raises:
+            BadZone: if its zone is unknown on this machine.
+        """
+        total = timedelta(0)
+        for opens, closes in self.spans(begin):
+            if opens >= end:
+                break
+            total += min(closes, end) - max(opens, begin)
+        return total
+
     def shift(self, moment: datetime, days: int) -> datetime:
         """Return the moment that is as far from the window's opening so many days later as `moment` is from its own
         opening: the same wall time, except where clocks were put forward or back in between.

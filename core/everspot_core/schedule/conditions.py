@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from everspot_core.jobs.job import JobSubmission
-from everspot_core.jobs.records import JobState
+from everspot_core.jobs.records import JobRecord, JobState
 from everspot_core.jobs.timing import BadZone, effective
 from everspot_core.schedule.actions import ReasonFigures, Why
 from everspot_core.schedule.lengths import changeover_bound
@@ -40,6 +40,20 @@ def outside_window(submission: JobSubmission, now: datetime) -> tuple[Why, Reaso
     except BadZone as error:
         return Why.OUTSIDE_WINDOW, {"window": str(window), "opens": f"never: {error} to the scheduler"}
     return (Why.OUTSIDE_WINDOW, {"window": str(window), "opens": f"at {_minute(opens)}"}) if opens > now else None
+
+
+def waited_for_instance(job: JobSubmission, record: JobRecord | None, since: datetime, now: datetime) -> timedelta:
+    """Return how long a waiting job has lacked only an instance: since `since` and its last attempt, without the time
+    before its start, in its back-off and outside its hours."""
+    moments = [since, job.start_at, *([record.changed_at, record.not_before] if record is not None else [])]
+    begin = max(moment for moment in moments if moment is not None)
+    if begin >= now:
+        return timedelta(0)
+    window = job.spec.window
+    try:
+        return now - begin if window is None else window.open_time(begin, now)
+    except BadZone:  # it never runs here
+        return now - begin
 
 
 def shorten_deadlines_by_windows(view: ClusterView, now: datetime) -> ClusterView:

@@ -18,6 +18,7 @@ from everspot_core.jobs.lease import pending
 from everspot_core.jobs.records import InstanceRecord, JobRecord, JobState, Order, Reason
 from everspot_core.jobs.visit_records import HostInstance
 from everspot_core.schedule import Finish, Stop, Why
+from everspot_core.schedule.conditions import waited_for_instance
 from everspot_store import BadDocument, Store, Versioned
 
 from everspot_scheduler.actor import Actor
@@ -29,7 +30,7 @@ OFFER_LIFE = timedelta(hours=6)
 """An offer that is older is refused, because its home may have given it up and forgotten it. So is one that is as far
 in the future."""
 GIVE_BACK = timedelta(minutes=30)
-"""A visit that has waited here for this long without an instance is given back to its home."""
+"""A visit that has lacked only an instance here for this long is given back to its home."""
 TELL_EVERY = timedelta(minutes=5)
 """Real time between two notes of a visit's cost so far. Another instance is noted immediately."""
 _log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class InboundVisits:
             self._end(visit, document, observation.jobs[visit].value, record)
         elif offer.state is OfferState.RECALLED:
             self._stop(visit, offer, record, observation)
-        elif reason := self._gives_back(offer, record, draining=observation.draining):
+        elif reason := self._gives_back(offer, observation.jobs[visit].value, record, draining=observation.draining):
             recalled_offer = migration.change_state(offer, OfferState.RECALLED, reason, self._store.clock.now())
             done = self._store.visits.replace(visit, document, recalled_offer) if recalled_offer is not None else None
             if done is not None:
@@ -172,13 +173,14 @@ class InboundVisits:
             record = pending(offer.visit, now).model_copy(update={"progress": offer.progress})
             self._store.records.create(offer.visit, record)
 
-    def _gives_back(self, offer: VisitOffer, record: JobRecord | None, *, draining: bool) -> str:
+    def _gives_back(self, offer: VisitOffer, job: JobSubmission, record: JobRecord | None, *, draining: bool) -> str:
         """Return why a visit is sent home; empty: it stays."""
         if draining:
             return f"{self._manifest_watch.manifest.cluster} is being drained"
         waits = record is None or record.state is JobState.PENDING
-        since = max(offer.changed_at, record.changed_at) if record is not None else offer.changed_at
-        if waits and self._store.clock.now() - since >= GIVE_BACK:
+        waited = waited_for_instance(job, record, offer.changed_at, self._store.clock.now()) if waits else timedelta(0)
+        if waited >= GIVE_BACK:
+            since = max(offer.changed_at, record.changed_at) if record is not None else offer.changed_at
             return (
                 f"{self._manifest_watch.manifest.cluster} has had no instance for it since {since:%Y-%m-%d %H:%M} UTC"
             )

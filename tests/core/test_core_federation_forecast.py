@@ -201,6 +201,8 @@ def test_a_job_that_is_over_cancelled_or_may_not_run_now_is_offered_to_nobody():
     assert not may_move(job(after=(("other", JobState.RUNNING),)), NOW)
     over = JobRecord(job_id="j", state=JobState.FAILED, changed_at=NOW)
     assert not may_move(job(record=over), NOW)
+    backing_off = JobRecord(job_id="j", state=JobState.PENDING, changed_at=NOW, not_before=NOW + HOUR)
+    assert not may_move(job(record=backing_off), NOW) and may_move(job(record=backing_off), NOW + HOUR)
 
 
 spells = st.lists(st.floats(0.05, 30), max_size=6)

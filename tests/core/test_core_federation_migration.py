@@ -12,6 +12,7 @@ from everspot_core.federation.offer import OfferState, VisitOffer
 from everspot_core.federation.offer_id import is_own_offer, misnamed
 from everspot_core.jobs import lease
 from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.job_parts import Retries
 from everspot_core.jobs.lease import IllegalTransition
 from everspot_core.jobs.records import JobRecord, JobState, Reason
 from everspot_core.jobs.visit_records import Origin, Trip, TripEnd, visit_id, visit_prefix
@@ -207,6 +208,19 @@ def test_a_visit_has_what_is_left_of_the_budget_and_no_series_of_its_own() -> No
     assert visit.spec.budget.dollars == 1.5 and visit.spec.budget.gpu_hours is not None
     assert 0 < visit.spec.budget.gpu_hours < 1e-5 and visit.spec.every is None
     assert visit.deadline_at == job.deadline_at and visit.submitted_at == job.submitted_at
+
+
+def test_errors_and_their_back_off_count_in_every_cluster() -> None:
+    job = JOB.model_copy(update={"spec": JOB.spec.model_copy(update={"retries": Retries(errors=3)})})
+    away = migration.depart(lease.pending("j", T0).model_copy(update={"errors": 2}), job, HERE, "host", "", T0)
+    assert migration.for_visit(job, away, HERE, 0.0, 0.0).spec.retries == Retries(errors=1)
+    late = away.model_copy(update={"errors": 5})  # of a job whose retries an earlier release did not count together
+    assert migration.for_visit(job, late, HERE, 0.0, 0.0).spec.retries == Retries(errors=0)
+    visit = lease.pending("v", T0).model_copy(update={"errors": 1, "not_before": T0 + timedelta(hours=1)})
+    visit = lease.close(visit, "v", Reason.RETURNED, T0)
+    trip = migration.close_trip(away, TripEnd.RETURNED, "", T0, None, PEER)
+    record = migration.come_back(away, trip, T0, visit)
+    assert (record.errors, record.not_before) == (3, T0 + timedelta(hours=1))
 
 
 def test_only_a_waiting_job_departs_and_only_one_that_is_away_comes_back() -> None:

@@ -91,9 +91,12 @@ def move_cost_to(inputs: Inputs, peer: Peer) -> MoveCost:
 
 
 def may_move(job: JobView, now: datetime) -> bool:
-    """Return whether a job may be offered to other clusters at all: it has not ended, is not cancelled, and may run
-    now."""
-    return not job.state.final and not job.cancel and start_blocker(job, now) is None
+    """Return whether a job may be offered to other clusters at all: it has not ended, is not cancelled, is in no
+    back-off, and may run now."""
+    not_before = job.record.not_before if job.record is not None else None
+    if job.state.final or job.cancel or (not_before is not None and not_before > now):
+        return False
+    return start_blocker(job, now) is None
 
 
 def forecast_job(

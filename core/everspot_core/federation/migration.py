@@ -111,14 +111,19 @@ def close_trip(
     )
 
 
-def come_back(record: JobRecord, trip: Trip, now: datetime, progress: Progress | None = None) -> JobRecord:
+def come_back(record: JobRecord, trip: Trip, now: datetime, visit_record: JobRecord | None = None) -> JobRecord:
     """Put a job that was away back into its home's queue. The epoch stays; the next assignment raises it.
+
+    `visit_record`: the visit's final record, whose errors and back-off count at home; None: there was no visit.
 
     Raises:
         IllegalTransition: if it is not away.
     """
     _away(record, "bring it back")
+    progress = visit_record.progress if visit_record is not None else None
     update = {"state": JobState.PENDING, **_over(record, trip, now, progress)}
+    if visit_record is not None:
+        update |= {"errors": record.errors + visit_record.errors, "not_before": visit_record.not_before}
     if trip.end is TripEnd.RETURNED:
         update["last_reason"] = Reason.RETURNED
     return record.model_copy(update=update)
@@ -148,7 +153,7 @@ def for_visit(
     submission: JobSubmission, record: JobRecord, origin: Origin, dollars: float, gpu_hours: float
 ) -> JobSubmission:
     """Return the submission of a visit. `dollars` and `gpu_hours`: the amounts that the job has used; they are
-    subtracted from its budget at the host.
+    subtracted from its budget at the host, and its errors from its retries.
 
     Raises:
         IllegalTransition: if the job is not away.
@@ -160,10 +165,12 @@ def for_visit(
             "gpu_hours": None if spec.budget.gpu_hours is None else max(spec.budget.gpu_hours - gpu_hours, _LEAST),
         }
     )
+    retries = spec.retries.model_copy(update={"errors": max(0, spec.retries.errors - record.errors)})
+    changes = {"budget": budget, "retries": retries, "every": None, "skip_if": None, "start_after": None}
     return submission.model_copy(
         update={
             "job_id": away.visit,
-            "spec": spec.model_copy(update={"budget": budget, "every": None, "skip_if": None, "start_after": None}),
+            "spec": spec.model_copy(update=changes),
             "series": None,
             "retry_of": None,
             "forced": True,  # home has judged its deadline

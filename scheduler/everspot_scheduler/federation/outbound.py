@@ -292,7 +292,7 @@ class MoveStep:
         trip = migration.close_trip(heard, end, "; ".join(whys), now, offer, self._peer, brought.size)
         self._all.history.returned(record, trip)
         if offer.returned:
-            self._write(migration.come_back(record, trip, now, visit_record.progress))
+            self._write(migration.come_back(record, trip, now, visit_record))
             return
         kind = _ENDS[visit_record.state]
         event_data = next((event.data for event in reversed(events) if event.kind is kind), {})

@@ -125,7 +125,12 @@ def cache_folder() -> Path:
     """Return the folder of the tables that previews have asked for: below the user's cache (XDG base directory
     specification, which ignores relative paths)."""
     stated = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (stated if stated.is_absolute() else Path.home() / ".cache") / _CACHE
+    if stated.is_absolute():
+        return stated / _CACHE
+    try:
+        return Path.home() / ".cache" / _CACHE
+    except RuntimeError:  # no HOME, and no such user, as in a container with a user id of its own: no cache
+        return Path("/nonexistent") / _CACHE
 
 
 def read_cached(now: datetime) -> list[PriceTable]:

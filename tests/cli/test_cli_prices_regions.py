@@ -16,6 +16,8 @@ from everspot_clouds.price_lookup import look_up
 from tests.cli.conftest import World, everspot
 from tests.price_lists import GOOGLE_REGIONS, MONTHS, ON_DEMAND, Recorded, google_price_lists
 
+AWS_DEV = str(Path(__file__).parents[2] / "stacks/Pulumi.aws-dev.yaml")
+
 
 def begin(folder: Path, cloud: str, region: str) -> dict[str, Any]:
     account = "123456789012" if cloud == "aws" else "my-project"
@@ -145,6 +147,20 @@ def test_a_leftover_clock_of_a_local_cloud_does_not_date_the_prices_of_a_cloud(
     monkeypatch.setattr(boto3, "client", lambda service, region_name, config: Recorded(region))
     monkeypatch.setenv("EVERSPOT_CLOCK", "2@0")  # twice the years since 1970
     assert datetime.fromisoformat(write(tmp_path, region, monkeypatch)) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["gpus"], ["cost", "prices", "--region", "us-east-1"], ["cost", "estimate", "--settings", AWS_DEV]],
+    ids=["gpus", "prices", "estimate"],
+)
+def test_prices_are_known_to_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, command: list[str]):
+    """As in a container that runs with a user id of its own."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    done = everspot(*command)
+    assert done.code == 0 and done.out, done.err
 
 
 @pytest.mark.parametrize("clock", ["fast", "12@yesterday", "0@1772539200"])

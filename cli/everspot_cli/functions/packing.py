@@ -10,6 +10,7 @@ from typing import Any
 
 from everspot_store.code import LEFT_OUT
 
+from everspot_cli import userconfig
 from everspot_cli.commands.submit.ignore_file import ignored_in
 from everspot_cli.errors import CliError
 from everspot_cli.functions import run_function
@@ -70,7 +71,7 @@ def _code_folder(function: FunctionType, code: Any) -> Path | None:
     home = file.parents[depth]
     if root is None and is_installed(file):
         raise CliError(f"{function.__name__}: {module.__name__} is installed: write a function that calls it")
-    if root is None and home in (Path.home().resolve(), Path(home.anchor)):
+    if root is None and home in (userconfig.base("HOME", "").resolve(), Path(home.anchor)):
         raise CliError(
             f"{function.__name__}: {file} lies in {home}, and its whole folder would go along: move it to a folder of "
             "its own"

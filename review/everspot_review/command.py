@@ -13,7 +13,7 @@ from everspot_review.drift import Drift, drift
 from everspot_review.drift_report import describe_drift, keep
 from everspot_review.engine import Engine
 from everspot_review.errors import ReviewExit
-from everspot_review.files import build_document, checked, prices_of, render_lines
+from everspot_review.files import build_document, checked, render_lines, use_project_prices
 from everspot_review.forge import Forge
 from everspot_review.history import Push, pushed
 from everspot_review.job import PullEvent, summarize
@@ -84,7 +84,7 @@ def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, j
     read_project = Project.read(project)
     affected = read_project.find_affected(base, misnamed=True)
     has_base = bool(base.strip("0 "))
-    with prices_of(read_project):
+    with use_project_prices(read_project):
         checked_files = {
             name: checked(
                 name,
@@ -130,7 +130,7 @@ def preview_command(
         base_revision, read_project.revision("HEAD"), read_project.behind(base_revision) if base_revision else 0
     )
     listeners = () if as_json(context, json) else (_tell_report,)
-    with prices_of(read_project):
+    with use_project_prices(read_project):
         reports = preview_all(engine, read_project, chosen, removed, revisions, out, duration(limit), listeners)
     answer(context, json, {"reports": [report.model_dump(mode="json") for report in reports]}, [])
 
@@ -189,7 +189,7 @@ def apply_command(
     engine = Engine.find(project, policy or ())
     forge = _forge() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
     options = ApplyOptions(reviewed, author, (duration(limit), duration(update_limit)))
-    with prices_of(read_project):
+    with use_project_prices(read_project):
         outcomes, lines = PushApplication(engine, read_project, push, forge, options, note).apply(chosen)
     summarize("\n".join(f"- {code(line, 4_000)}" for line in lines))
     document = {

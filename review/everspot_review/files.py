@@ -55,7 +55,7 @@ class Checked:
 
 
 @contextmanager
-def prices_of(project: Project) -> Iterator[None]:
+def use_project_prices(project: Project) -> Iterator[None]:
     """Price with the project's own tables while the block runs: a workflow's commands run outside of the project.
 
     Raises:

@@ -70,7 +70,7 @@ def outlook(remaining=10.0, upper=None, changeover=0.1, changeover_upper=0.25, c
 
 def job(name="j", *, due=None, work=None, record=None, ago=0.0, critical=False, resources=NEED, **more) -> JobView:
     """`due`: hours from now; `work`: its outlook; `ago`: submitted so long ago."""
-    spec = {k: more.pop(k) for k in ("expected_duration", "tags") if k in more}
+    spec = {k: more.pop(k) for k in ("expected_duration", "tags", "window") if k in more}
     priority = Priority.CRITICAL if critical else Priority.NORMAL
     spec = JobSpec(name=name, recipe="r", resources=resources, priority=priority, **spec)
     deadline = None if due is None else NOW + due * HOUR

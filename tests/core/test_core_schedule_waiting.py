@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from everspot_core.capacity.catalogue import InstanceType
+from everspot_core.jobs.timing import Window
 from everspot_core.schedule import Hold, Launch, Why
 from everspot_core.schedule.jobs import STARVATION_LIMIT
 from provision_helpers import (
@@ -54,6 +55,26 @@ def test_from_that_moment_on_on_demand_is_launched_whatever_it_costs() -> None:
 
     assert Why.LAST_SAFE_MOMENT not in launch_causes(LATEST - TICK)  # it may pay by then: the moment is the latest
     assert launch_causes(LATEST + TICK) == [Why.LAST_SAFE_MOMENT]
+
+
+@pytest.mark.parametrize("due", [30, 60, 89.9, 90])
+def test_with_a_window_that_moment_is_within_the_hours(due: float) -> None:
+    """It is noon."""
+    window, pools = Window.parse("10:00-20:00"), [dry(), pool(ON_DEMAND, usd=1000.0)]
+    waiting = job(due=due, work=outlook(remaining=8, upper=9), window=window)
+    at = decide_hold(waiting, pools=pools).on_demand_at
+    assert window.is_open(at)
+
+    def launch_causes(now) -> list[Why]:
+        return [a.cause for a in decide(waiting, pools=pools, now=now) if isinstance(a, Launch)]
+
+    assert Why.LAST_SAFE_MOMENT not in launch_causes(at - TICK)
+    assert launch_causes(at + TICK) == [Why.LAST_SAFE_MOMENT]
+
+
+def test_without_a_deadline_it_is_in_the_first_hours_after_the_longest_wait() -> None:
+    hold = decide_hold(job(ago=1.0, window=Window.parse("11:30-23:00")), pools=[dry(), pool(ON_DEMAND)])
+    assert hold.on_demand_at == NOW + 23.5 * HOUR
 
 
 def test_without_a_deadline_it_is_the_end_of_the_longest_wait() -> None:

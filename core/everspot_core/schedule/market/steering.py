@@ -5,8 +5,10 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from everspot_core.jobs.records import Market
+from everspot_core.jobs.timing import BadZone, finish
 from everspot_core.schedule.actions import ReasonFigures, Why
 from everspot_core.schedule.jobs import HOUR, STARVATION_LIMIT, critical, job_outlook, waiting_since
+from everspot_core.schedule.lengths import changeover_bound
 from everspot_core.schedule.market.failover import failed_over
 from everspot_core.schedule.market.offers import Offers, build_need, describe_held
 from everspot_core.schedule.market.policy import MarketChoice, Need, Spot, choose_market, is_safe, to_spare
@@ -78,11 +80,16 @@ class Steering:
         deadline, work = self._deadline(job, offers), job_outlook(job)
         if not offers.on_demand_pools or (deadline is not None and work is None):
             return None
-        if deadline is None or work is None:
-            at = waiting_since(job) + STARVATION_LIMIT
-        else:
-            at = self._now + to_spare(self._need(work, deadline, offers)) * HOUR
-        return at if at > self._now else None
+        at: datetime | None
+        try:
+            if deadline is None or work is None:
+                end, window = waiting_since(job) + STARVATION_LIMIT, job.submission.spec.window
+                at = window.opens(end) if window is not None else end
+            else:
+                at = self._after_spare_time(job, to_spare(self._need(work, deadline, offers)) * HOUR)
+        except BadZone:  # it never runs here
+            return None
+        return at if at is not None and at > self._now else None
 
     def risk(self, job: JobView, offers: Offers) -> MarketChoice:
         """Return the reason to give if on-demand is needed and has no capacity."""
@@ -125,6 +132,13 @@ class Steering:
         need = self._need(work, deadline, offers)
         tolerance = LATE * ((deadline - job.submission.submitted_at) / HOUR)
         return None if need.remaining - need.time > max(tolerance, need.changeover_upper) else deadline
+
+    def _after_spare_time(self, job: JobView, spare_time: timedelta) -> datetime | None:
+        """Return when a waiting job has no more spare time. The spare time only passes within the job's hours, and not
+        in the last part of a window, in which no changeover ends: as in its shortened deadline."""
+        changeover = changeover_bound(job)
+        end = finish(self._now, max(NO_TIME, spare_time), changeover, job.submission.spec.window)
+        return end - changeover if end is not None else None
 
     def _need(self, work: Outlook, deadline: datetime, offers: Offers) -> Need:
         return build_need(work, deadline, self._view.tick, self._now, fastest=offers.fastest, dry=offers.dry)

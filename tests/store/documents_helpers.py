@@ -131,7 +131,13 @@ def examples() -> dict[str, Document]:
     )  # fmt: skip
     documents["FileTree"] = every_field(FileTree, entries=[entry])
     wait = every_field(
-        Wait, why="budget", words="soon", since=AT, waits_for=every_field(WaitPool, **pool), on_demand_at=AT
+        Wait,
+        why="budget",
+        words="soon",
+        since=AT,
+        withheld_seconds=60.0,
+        waits_for=every_field(WaitPool, **pool),
+        on_demand_at=AT,
     )
     documents["Waiting"] = every_field(
         Waiting,

@@ -175,7 +175,7 @@ def test_every_bad_threshold_of_anomalies_is_named(spec: Any) -> None:
 
 def test_tags_at_the_limits_are_taken(spec: Any) -> None:
     most = {"k" * 128: "v" * 256, "Größe": "a b_.:/=+-@1"}
-    check_cluster("train", {**spec, "tags": {**TAGS, **most, **{f"t{n}": "" for n in range(42)}}})
+    check_cluster("train", {**spec, "tags": {**TAGS, **most, **{f"t{n}": "" for n in range(40)}}})
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_what_is_no_arn_is_refused(spec: Any, field: str, value: Any, reason: st
 @pytest.mark.parametrize(
     ("make", "room"),
     [
-        (lambda name, more: AwsStore(name, more), 45),
+        (lambda name, more: AwsStore(name, more), 47),
         (lambda name, more: AwsInterruptionEvents(name, more), 43),
         (lambda name, more: AwsIdentity(name, {**more, "control_arn": "c", "data_arn": "d", "queue_arn": "q"}), 46),
     ],

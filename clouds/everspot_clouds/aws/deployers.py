@@ -15,9 +15,9 @@ def _actions(**services: str) -> frozenset[str]:
 
 
 PREVIEW = _actions(
-    ec2="""DescribeAvailabilityZones DescribeImages DescribeInstanceTypeOfferings DescribePrefixLists
-        DescribeRouteTables DescribeSubnets DescribeVpcAttribute DescribeVpcEndpoints DescribeVpcs GetEbsDefaultKmsKeyId
-        GetInstanceUefiData""",
+    ec2="""DescribeAvailabilityZones DescribeImages DescribeInstanceTypeOfferings DescribeInstanceTypes
+        DescribePrefixLists DescribeRouteTables DescribeSubnets DescribeVpcAttribute DescribeVpcEndpoints DescribeVpcs
+        GetEbsDefaultKmsKeyId GetInstanceUefiData""",
     iam="GetRole GetUser",
     kms="DescribeKey",
     s3="GetObject ListBucket",
@@ -27,7 +27,7 @@ PREVIEW = _actions(
 )
 """Calls of a preview of a cluster, of an existing network and of the account stack. All of them only read."""
 
-PRICES = _actions(ec2="DescribeInstanceTypes DescribeSpotPriceHistory", pricing="GetProducts")
+PRICES = _actions(ec2="DescribeSpotPriceHistory", pricing="GetProducts")
 """Calls of a preview and of an `up` in a region without known prices. All of them only read."""
 
 DEPLOY = _actions(
@@ -41,8 +41,7 @@ DEPLOY = _actions(
         CreateSubnet CreateTags CreateVpc CreateVpcEndpoint DeleteFleets DeleteFlowLogs DeleteInternetGateway
         DeleteLaunchTemplate DeleteNatGateway DeleteRoute DeleteRouteTable DeleteSecurityGroup DeleteSubnet DeleteTags
         DeleteVpc DeleteVpcEndpoints DescribeAddresses DescribeAddressesAttribute DescribeFleets DescribeFlowLogs
-        DescribeInstanceTypes DescribeInternetGateways
-        DescribeLaunchTemplateVersions DescribeLaunchTemplates DescribeNatGateways
+        DescribeInternetGateways DescribeLaunchTemplateVersions DescribeLaunchTemplates DescribeNatGateways
         DescribeNetworkAcls DescribeNetworkInterfaces DescribeSecurityGroupRules DescribeSecurityGroups
         DetachInternetGateway DisassociateAddress DisassociateRouteTable ModifyFleet ModifyLaunchTemplate
         ModifySecurityGroupRules ModifyVpcAttribute ModifyVpcEndpoint ReleaseAddress RevokeSecurityGroupEgress
@@ -67,7 +66,7 @@ DRIFT = frozenset(
     action for action in DEPLOY if action.partition(":")[2].startswith(("Describe", "Get", "List"))
 ) - _actions(
     autoscaling="DescribeScalingActivities",
-    ec2="DescribeAddressesAttribute DescribeInstanceTypes",
+    ec2="DescribeAddressesAttribute",
     iam="ListInstanceProfilesForRole",
     s3="ListBucketVersions",
 ) | _actions(ec2="DescribeInstances DescribeSpotPriceHistory DescribeTags DescribeVolumes", tag="GetResources")

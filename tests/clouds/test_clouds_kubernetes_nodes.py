@@ -54,14 +54,17 @@ def declared() -> Manifest:
 @pytest.fixture
 def cloud(place: Place, ec2: Any, declared: Manifest) -> Iterator[KubernetesCloud]:
     clock = SystemClock()
-    cloud = KubernetesCloud(place.client(), declared, AwsCloud.open(declared, clock, reads=True), clock, reads=False)
+    cloud = KubernetesCloud(
+        place.client(), declared, AwsCloud.open(declared, clock, reads=True, nodes=True), clock, reads=False
+    )
     yield cloud
     cloud.close()
 
 
 def start_machine(ec2: Any, cluster: str = "fleet") -> str:
     """Launch a machine as Karpenter does, with the tags of its EC2NodeClass."""
-    tags = [{"Key": "everspot:cluster", "Value": cluster}, {"Key": "everspot:role", "Value": "agent"}]
+    values = {"everspot:cluster": cluster, "everspot:role": "agent", "karpenter.sh/nodepool": f"{cluster}-spot"}
+    tags = [{"Key": key, "Value": value} for key, value in values.items()]
     (instance,) = ec2.run_instances(
         ImageId="ami-12c6146b", InstanceType=TYPE, MinCount=1, MaxCount=1, Placement={"AvailabilityZone": ZONE},
         TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],

@@ -47,7 +47,7 @@ def test_a_killed_update_is_shown_and_nothing_is_made_twice(rig: Any, capsys: py
     kill_update_at(rig, "ec2:CreateFleet", "local")
     orphans = settled(rig, lambda: active_fleets(rig))
     interrupted = pending(rig, "local") & FLEETS
-    assert len(interrupted) == len(orphans)
+    assert 0 < len(orphans) <= len(interrupted)  # the engine may die before it has sent the second call
     with at_home(rig):
         engine = Engine.find(rig.project)
         report = preview(engine, "local", Revisions())

@@ -40,18 +40,26 @@ class AwsCloud:
         gauges: Gauges,
         *,
         reads: bool = False,
+        nodes: bool = False,
     ) -> None:
         self._ec2, self._listener, self._sender = ec2, listener, sender
         self._cluster, self._control_url = manifest.cluster, manifest.control_url
         self._placement, self._gauges = placement, gauges
         self._volumes = None if reads else VolumeTags(ec2)
+        self._nodes = nodes
 
     @classmethod
     def open(
-        cls, manifest: Manifest, clock: Clock, *, long_poll: timedelta = LONG_POLL, reads: bool = False
+        cls,
+        manifest: Manifest,
+        clock: Clock,
+        *,
+        long_poll: timedelta = LONG_POLL,
+        reads: bool = False,
+        nodes: bool = False,
     ) -> "AwsCloud":
         """Make the clients for the manifest's region, and listen to its queue if it names one. `reads`: for a reader of
-        the ledger, which changes nothing in EC2."""
+        the ledger, which changes nothing in EC2; `nodes`: whether the instances are Karpenter's."""
         session = boto3.Session(region_name=manifest.region or None)
         ec2 = session.client("ec2", config=_config(_READ))
         listener = None
@@ -59,11 +67,11 @@ class AwsCloud:
             sqs = session.client("sqs", config=_config(long_poll + _READ))
             listener = Listener(sqs, manifest.queue_url, long_poll=long_poll).start()
         sender, gauges = Sender(session, _config(_READ)), Gauges(session, _config(_READ), manifest.cluster)
-        return cls(ec2, manifest, listener, sender, PlacementScores(ec2, clock), gauges, reads=reads)
+        return cls(ec2, manifest, listener, sender, PlacementScores(ec2, clock), gauges, reads=reads, nodes=nodes)
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
-        described = instances.described(self._ec2, self._cluster, self._control_url)
+        described = instances.described(self._ec2, self._cluster, self._control_url, nodes=self._nodes)
         if self._volumes is not None:
             self._volumes.look(described)
         return [instances.parse(raw) for raw in described]

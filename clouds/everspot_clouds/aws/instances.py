@@ -31,14 +31,18 @@ _PHASES = {
 _STATED_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? (?:GMT|UTC)\)")
 
 
-def described(ec2: Any, cluster: str, control_url: str) -> list[dict[str, Any]]:
+def described(ec2: Any, cluster: str, control_url: str, *, nodes: bool = False) -> list[dict[str, Any]]:
     """Return every instance with the cluster's tag, in the form of DescribeInstances. Ended instances are included
-    while EC2 still describes them. Those of another cluster of the same name are left out.
+    while EC2 still describes them. Those of another cluster of the same name are left out. `nodes`: as in `is_own`.
 
     Raises:
         botocore's errors.
     """
-    return [raw for raw in _pages(ec2, CLUSTER_TAG, cluster) if is_own(read_tags(raw), control_url) is not False]
+    return [
+        raw
+        for raw in _pages(ec2, CLUSTER_TAG, cluster)
+        if is_own(read_tags(raw), control_url, nodes=nodes) is not False
+    ]
 
 
 def read_tags(description: Mapping[str, Any]) -> dict[str, str]:
@@ -46,13 +50,14 @@ def read_tags(description: Mapping[str, Any]) -> dict[str, str]:
     return {tag["Key"]: tag.get("Value", "") for tag in description.get("Tags") or ()}
 
 
-def is_own(tags: Mapping[str, str], control_url: str) -> bool | None:
+def is_own(tags: Mapping[str, str], control_url: str, *, nodes: bool = False) -> bool | None:
     """Return whether a resource with the cluster's tag bears the mark of this cluster's store. None: it bears none.
 
     The nodes of a cluster on Kubernetes have its tag too, with their volumes and launch templates, and are Karpenter's.
+    They bear no mark. `nodes`: whether the cluster is such a one; its namespace bears the mark.
     """
     if any(key.startswith(KARPENTER) for key in tags):
-        return False
+        return nodes
     return has_mark(control_url, store=tags.get(STORE_TAG, ""), launch=tags.get(LAUNCH_TAG, ""))
 
 

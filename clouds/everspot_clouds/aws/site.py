@@ -112,7 +112,7 @@ class AwsSite:
                 for tag in self._pages("describe_tags", "Tags", Filters=self._filters)
                 if tag["Key"] == CLUSTER_TAG
                 and tag["ResourceType"] not in _BILLED
-                and (own := is_own(owners.get(tag["ResourceId"], {}), self._control_url)) is not False
+                and (own := self._is_own(owners.get(tag["ResourceId"], {}))) is not False
             ]
         except (ClientError, BotoCoreError) as error:
             raise errors.to_cloud_error(error) from error
@@ -132,7 +132,7 @@ class AwsSite:
             replace(_parse_arn(mapping["ResourceARN"]), unmarked=own is None)
             for mapping in mappings
             if mapping["ResourceARN"].split(":")[2] not in ("ec2", "autoscaling")
-            and (own := is_own(read_tags(mapping), self._control_url)) is not False
+            and (own := self._is_own(read_tags(mapping))) is not False
         ]
         return [resource for resource in tagged if resource.kind != "bucket" or resource.name not in own_buckets]
 
@@ -201,10 +201,14 @@ class AwsSite:
         for page in self._ec2.get_paginator(call).paginate(**request):
             yield from page[name]
 
+    def _is_own(self, tags: Mapping[str, str]) -> bool | None:
+        """Return whether a resource with the cluster's tag is this cluster's; None: its tags do not say."""
+        return is_own(tags, self._control_url)
+
     def _owned(self, descriptions: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], bool]]:
         """Yield the resources that are not another cluster's of the same name, each with whether it is unmarked."""
         for description in descriptions:
-            own = is_own(read_tags(description), self._control_url)
+            own = self._is_own(read_tags(description))
             if own is not False:
                 yield description, own is None
 

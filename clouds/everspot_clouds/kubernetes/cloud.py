@@ -57,7 +57,7 @@ class KubernetesCloud:
             CloudError: if there is no way to an API server.
         """
         # Without a queue: Karpenter reads EC2's events and evicts the pods.
-        machines = AwsCloud.open(manifest.model_copy(update={"queue_url": None}), clock, reads=True)
+        machines = AwsCloud.open(manifest.model_copy(update={"queue_url": None}), clock, reads=True, nodes=True)
         return cls(KubernetesClient.open(manifest), manifest, machines, clock, reads=reads)
 
     def instances(self) -> list[CloudInstance]:

@@ -11,6 +11,7 @@ from everspot_core.capacity.launching import store_mark
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.records import Role
 
+from everspot_clouds.aws.instances import is_own
 from everspot_clouds.aws.site import INSTANCE, AwsSite
 from everspot_clouds.base import RemainingResource
 from everspot_clouds.kubernetes import errors
@@ -73,6 +74,10 @@ class KubernetesSite(AwsSite):
         if resource.kind == INSTANCE:
             return f"kubectl -n {self._kubernetes.namespace} delete pod {resource.name}"
         return super().removal(replace(resource, kind=INSTANCE) if resource.kind == NODE else resource)
+
+    def _is_own(self, tags: Mapping[str, str]) -> bool | None:
+        """See `AwsSite`. `_pods` refuses the namespace of another store."""
+        return is_own(tags, self._control_url, nodes=True)
 
     def _end_pod(self, pod: Document) -> None:
         """Delete a pod. The finalizer of one that is over is removed, since no scheduler does: nobody calls this while

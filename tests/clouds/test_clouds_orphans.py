@@ -205,6 +205,9 @@ def test_another_cluster_of_the_same_name_is_left_alone_on_aws(amazon: Callable[
             TagSpecifications=tagged("instance"),
         )["Instances"]  # fmt: skip
         ids[owner] = {subnet, volume, queue, instance["InstanceId"]}
+    # EC2 describes an instance some time after its launch.
+    machines = [name for own in ids.values() for name in own if name.startswith("i-")]
+    ec2.get_waiter("instance_exists").wait(InstanceIds=machines, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
     urls = {"control_url": "s3://known-bucket-1?region=us-east-1", "data_url": "s3://known-bucket-1"}
     manifest = Manifest(cluster="train", cloud="aws", region="us-east-1", **urls)
     others = ids["other"] | ids["launched by other"] | {name for name in ids["karpenter"] if "queue" not in name}

@@ -410,10 +410,7 @@ def test_the_driver_is_that_of_the_kernel_which_the_image_boots(tmp_path: Path) 
 def test_no_package_of_an_image_is_upgraded_below_a_job(tmp_path: Path) -> None:
     """Neither by a timer of apt, nor does an upgrade by hand restart the agent and the brokers of jobs."""
     answer, called = provisioned(tmp_path, f"keep_units {tmp_path}/conf.d", {})
-    (mask,) = called
-    assert answer.returncode == 0, answer.stderr
-    assert mask.split()[:2] == ["systemctl", "mask"]
-    assert {"apt-daily.timer", "apt-daily-upgrade.timer", "unattended-upgrades.service"} <= set(mask.split())
+    assert (answer.returncode, called) == (0, []), answer.stderr
     # needrestart reads its settings as Perl and restarts no unit whose expression has the value 0.
     program = "my %nrconf; local $/; eval <STDIN>; die $@ if $@; my ($re) = keys %{$nrconf{override_rc}};"
     program += " print $nrconf{override_rc}{$re}, ' ', join(',', grep { $_ =~ $re } @ARGV);"

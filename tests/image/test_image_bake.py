@@ -89,7 +89,6 @@ def test_what_packer_leaves_in_the_image_is_sealed(live: BakedCluster) -> None:
     assert (tree / "opt/everspot/image.json").exists()
     assert list_leftovers(tree, USER) == []
     assert (tree / "etc/machine-id").read_text() == ""
-    assert str((tree / "etc/systemd/system/apt-daily-upgrade.timer").readlink()) == "/dev/null"
     assert (tree / "etc/chrony/chrony.conf").read_text().startswith("server 169.254.169.123 ")
 
 
@@ -100,6 +99,8 @@ def test_a_cluster_of_the_image_trains_meets_a_notice_and_goes_on_elsewhere(live
     assert machine.await_boot() == "running", machine.run("systemctl", "--failed", "--no-legend")
     version = machine.run("/opt/everspot/bin/everspot-agent", "--version")
     assert f"commit {live.bake.commit}," in version
+    # An earlier layer of the image may have masked it, so that the baked tree alone does not show it.
+    assert machine.run("systemctl", "is-enabled", "apt-daily-upgrade.timer", check=False).strip() == "masked"
     live.cloud.do("interrupt", instance=first)
     interrupted = live.until(lambda: next(iter(live.list_events(job, EventKind.INTERRUPTED)), None))
     second = live.until(lambda: next((o for o in [live.trains(job)] if o not in (None, first)), None))

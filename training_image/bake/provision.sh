@@ -28,20 +28,19 @@ fail() {
     exit 1
 }
 
-UNATTENDED=(apt-daily.timer apt-daily.service apt-daily-upgrade.timer apt-daily-upgrade.service
-    unattended-upgrades.service)
-
 # In the first minutes of a machine cloud-init and, on Ubuntu, apt's timers install packages. They hold apt's locks, and
 # may bring a newer kernel with another version of the GPUs' driver. An instance lives for hours or days, and a new bake
 # brings newer packages: below a job an upgrade restarts the agent (needrestart, discourse.ubuntu.com/t/44671), or
 # replaces the libraries of a driver that is loaded.
 settle() {
+    local -a unattended=(apt-daily.timer apt-daily.service apt-daily-upgrade.timer apt-daily-upgrade.service
+        unattended-upgrades.service)
     # Its errors are those of the machine's user data (exit codes 1 and 2), and no matter of the bake.
     if command -v cloud-init >/dev/null; then
         timeout 600 cloud-init status --wait >/dev/null || true
     fi
-    systemctl mask "${UNATTENDED[@]}"
-    systemctl stop "${UNATTENDED[@]}" || true # some are not there
+    systemctl mask "${unattended[@]}"
+    systemctl stop "${unattended[@]}" || true # some are not there
 }
 
 # DPkg::Lock::Timeout is for dpkg's locks. At that of the lists `apt-get update` fails at once.
@@ -264,10 +263,8 @@ self_test() {
     [[ $passed == yes ]] || fail "the self-test failed: jobs would fail on this image"
 }
 
-# Packages that were installed meanwhile may have unmasked their units. An upgrade by hand does not restart the agent and
-# the brokers of jobs either.
+# An upgrade by hand does not restart the agent and the brokers of jobs either.
 keep_units() {
-    systemctl mask "${UNATTENDED[@]}"
     install -d -m 0755 "$1"
     echo '$nrconf{override_rc}{qr(^everspot-)} = 0;' > "$1/everspot.conf"
 }

@@ -66,7 +66,7 @@ def _global_options(
 def main(arguments: list[str] | None = None) -> None:
     """Run a command line (by default the process's own) and exit with one of `Exit`."""
     degrade_output(sys.stdout, sys.stderr)
-    session, command_line = Session(), sys.argv[1:] if arguments is None else arguments
+    session, command_line = Session(owns_process=True), sys.argv[1:] if arguments is None else arguments
     try:
         _run(session, command_line)
     except CliError as error:

@@ -1,6 +1,7 @@
 """The context of a command: its cluster, its clock, and how it answers."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,8 @@ class Session:
     Attributes:
         json: answer with JSON on standard output, and nothing else there.
         silent_peers: peers that did not answer this command in time, which it does not ask again.
+        owns_process: whether the process runs this command alone. The profile of its cluster then applies to the
+            environment of the process: to its other calls of the cloud, and to the programs that it starts.
     """
 
     store_option: str | None = None
@@ -49,6 +52,7 @@ class Session:
     stack: str | None = None
     json: bool = False
     silent_peers: set[str] = field(default_factory=set)
+    owns_process: bool = False
 
     @cached_property
     def console(self) -> "PlainConsole":
@@ -85,7 +89,18 @@ class Session:
         Raises:
             CliError: if nothing names a cluster.
         """
-        return choose(self.store_option, self.cluster_option, self.stack)
+        return self._with_profile(choose(self.store_option, self.cluster_option, self.stack))
+
+    def choose_target(self, target: Target) -> None:
+        """Talk to this cluster, whatever the options name."""
+        self.target = self._with_profile(target)
+
+    def _with_profile(self, target: Target) -> Target:
+        """Return the target, once its profile is the environment's."""
+        cloud = find_cloud(target.url)
+        if self.owns_process and target.profile is not None and cloud is not None:
+            provider(cloud).select_profile(target.profile, os.environ)
+        return target
 
     @property
     def store_url(self) -> str:

@@ -2,7 +2,7 @@
 exist."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -183,6 +183,9 @@ class FolderProvider(PackageRules):
 
     def credentials(self, url: str, profile: str | None) -> None:
         """See `Provider`: the folder's file permissions decide."""
+
+    def select_profile(self, profile: str, environment: MutableMapping[str, str]) -> None:
+        """See `Provider`: a folder has no profiles."""
 
     def proof(self, region: str) -> Prover:
         """See `Provider`.

@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -181,6 +183,37 @@ def test_a_profile_of_the_aws_configuration_is_enough(aws, nobody, monkeypatch, 
     assert everspot("--store", "s3://profiled-control", "jobs").code == 4
     assert everspot("use", "it", "--store", "s3://profiled-control", "--profile", "team").code == 0
     assert everspot("jobs").cluster == "cluster profiled: s3://profiled-control (everspot cluster use)\n"
+
+
+def test_the_profile_of_a_cluster_wins_over_the_shell_s_keys_in_whatever_is_asked(
+    aws, nobody, monkeypatch, tmp_path, moto_endpoint
+):
+    """A process of its own, as for a user: boto3 keeps the credentials that it has read."""
+    import boto3
+
+    session = boto3.Session("testing", "testing", region_name="us-east-1")
+    iam, s3 = (session.client(name, endpoint_url=moto_endpoint) for name in ("iam", "s3"))
+    iam.create_user(UserName="researcher")
+    key = iam.create_access_key(UserName="researcher")["AccessKey"]
+    s3.create_bucket(Bucket="other-account")
+    manifest = {"cluster": "profiled", "cloud": "aws", "region": "us-east-1"}
+    urls = {"control_url": "s3://other-account", "data_url": "s3://other-account"}
+    s3.put_object(Bucket="other-account", Key="cluster.json", Body=json.dumps({**manifest, **urls}))
+    (tmp_path / "credentials").write_text(
+        f"[team]\naws_access_key_id = {key['AccessKeyId']}\naws_secret_access_key = {key['SecretAccessKey']}\n"
+    )
+    for name, value in {
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
+        "AWS_ENDPOINT_URL": moto_endpoint,
+        "AWS_ACCESS_KEY_ID": "AKIAOFTHESHELL",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert everspot("use", "it", "--store", "s3://other-account", "--profile", "team").code == 0
+    command = [sys.executable, "-m", "everspot_cli.main", "--json", "doctor"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert checks["credentials"]["detail"] == "arn:aws:iam::123456789012:user/researcher"
 
 
 @pytest.fixture

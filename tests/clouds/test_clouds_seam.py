@@ -24,7 +24,7 @@ BRINGS = {
     "Provider": {
         "billing", "by_hand", "checks", "credentials", "errors", "invoicing", "job_credentials", "jobs", "metadata",
         "notice", "peer_credentials", "price_table", "proof", "reading", "registry_login", "remote_access",
-        "scheduling", "secrets", "site", "stop_within",
+        "scheduling", "secrets", "select_profile", "site", "stop_within",
     },
     "Metadata": {"end", "identity", "interruption", "manifest", "rebalance", "where"},
     "Cloud": {

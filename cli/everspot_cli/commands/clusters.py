@@ -10,7 +10,7 @@ from everspot_cli import userconfig
 from everspot_cli.commands.options import Json, current_session
 from everspot_cli.errors import CliError, Exit
 from everspot_cli.session import Session
-from everspot_cli.target import CLUSTER, STORE, choose
+from everspot_cli.target import CLUSTER, STORE, Target, choose
 from everspot_cli.userconfig import KnownCluster
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -87,7 +87,7 @@ def _choose(session: Session, name: str, store: str | None, stack: str | None, p
         cluster = KnownCluster(name, cluster.store, profile or cluster.profile)
     else:
         target = choose(store, None, stack)
-        session.target = type(target)(target.url, target.source, profile)
+        session.choose_target(Target(target.url, target.source, profile))
         session.manifest.cluster  # noqa: B018 - that it is one, before it is noted
         cluster = KnownCluster(name, target.url, profile)
     userconfig.save(config.with_cluster(cluster))

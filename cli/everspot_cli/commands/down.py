@@ -130,7 +130,7 @@ def _stack(session: Session, name: str | None) -> Stack:
             Exit.USAGE,
             hint=f"leave {chosen.source} out" if name else "name the stack to destroy: --stack NAME",
         )
-    session.target = Target(url, declared.label, chosen.profile if chosen is not None else None)
+    session.choose_target(Target(url, declared.label, chosen.profile if chosen is not None else None))
     return declared
 
 

@@ -2,7 +2,7 @@
 error."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,11 +12,25 @@ _ASK_AGAIN = timedelta(minutes=5)
 _WAYS = "log in (`aws sso login`, `aws configure`), set AWS_PROFILE, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
 
+_BEFORE_PROFILE = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"),
+    *("AWS_CREDENTIAL_EXPIRATION", "AWS_DEFAULT_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+)
+"""Variables that AWS's tools prefer to the profile that AWS_PROFILE names."""
+
+
+def select_profile(profile: str, environment: MutableMapping[str, str]) -> None:
+    """Make all AWS tools of an environment use a profile: boto3, the AWS CLI, Pulumi."""
+    for name in _BEFORE_PROFILE:
+        environment.pop(name, None)
+    environment["AWS_PROFILE"] = profile
+
+
 def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
     """Return a provider of credentials for `Store.open`. None if the store finds them by itself.
 
-    Keys in the environment win, as in all AWS tools. Without them botocore searches in its own order: profiles, single
-    sign-on, containers, and the metadata service unless AWS_EC2_METADATA_DISABLED is set.
+    A profile wins, and otherwise keys in the environment, as in all AWS tools. Without both botocore searches in its
+    own order: profiles, single sign-on, containers, and the metadata service unless AWS_EC2_METADATA_DISABLED is set.
 
     Raises:
         CloudError: if no credentials exist, or the profile cannot be used.
@@ -34,8 +48,6 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
     except botocore.exceptions.BotoCoreError as error:
         words = f"the AWS credentials for {url} cannot be obtained: {error}"
         raise CloudError(words, Trouble.CREDENTIALS, _WAYS) from None
-    if profile is not None:
-        os.environ["AWS_PROFILE"] = profile  # for what else is asked of the same account
     return lambda: _as_obstore(session_credentials)
 
 

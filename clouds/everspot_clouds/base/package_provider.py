@@ -5,7 +5,7 @@ Each module is imported when it is first used, because the clouds' clients are n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -68,7 +68,7 @@ class PackageProvider(PackageRules):
     """What the adapters of clouds with an API have in common.
 
     The package's modules `cloud` (`CLOUD`), `checks` (`cloud_checks`), `pricelists` (`read`) and `credentials`
-    (`for_store`) have the parts. A provider adds the parts that its cloud builds in another way.
+    (`for_store`, `select_profile`) have the parts. A provider adds the parts that its cloud builds in another way.
     """
 
     @property
@@ -100,3 +100,7 @@ class PackageProvider(PackageRules):
         """See `Provider`."""
         read = self._part("credentials", "for_store")
         return cast("Callable[[], dict[str, Any]] | None", read(url, profile))
+
+    def select_profile(self, profile: str, environment: MutableMapping[str, str]) -> None:
+        """See `Provider`."""
+        self._part("credentials", "select_profile")(profile, environment)

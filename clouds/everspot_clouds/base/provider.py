@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -103,11 +103,16 @@ class Provider(Protocol):
 
     def credentials(self, url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
         """Return credentials of a person's tools for a store, in the form that `Store.open` takes; None if the store
-        finds them by itself. A `profile` is also used for all other calls of this process to the cloud.
+        finds them by itself. A `profile` goes before all other credentials.
 
         Raises:
             CloudError: if there are none.
         """
+        ...
+
+    def select_profile(self, profile: str, environment: MutableMapping[str, str]) -> None:
+        """Change an environment, so that all other calls to the cloud that a process and its children make use a
+        profile."""
         ...
 
     def proof(self, region: str) -> Prover:

@@ -2,7 +2,7 @@
 google-auth."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +12,11 @@ _SOON = timedelta(minutes=5)
 """The time after which a token without an end is renewed."""
 PROFILE_VARIABLE = "CLOUDSDK_ACTIVE_CONFIG_NAME"
 """The variable of gcloud that names a configuration: its account and its project."""
+
+
+def select_profile(profile: str, environment: MutableMapping[str, str]) -> None:
+    """Make gcloud, and with it all tools that ask it for the project, use a configuration."""
+    environment[PROFILE_VARIABLE] = profile
 
 
 def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | None:
@@ -26,9 +31,7 @@ def for_store(url: str, profile: str | None) -> Callable[[], dict[str, Any]] | N
     """
     if not url.startswith("gs://"):
         return None
-    if profile is not None:
-        os.environ[PROFILE_VARIABLE] = profile
-    elif os.environ.get("GCE_METADATA_HOST") or os.environ.get("GOOGLE_BASE_URL"):
+    if profile is None and (os.environ.get("GCE_METADATA_HOST") or os.environ.get("GOOGLE_BASE_URL")):
         return None
     from google.auth.exceptions import GoogleAuthError, TransportError
     from google.auth.transport.requests import Request

@@ -93,7 +93,7 @@ def run_rules(subject: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple
 
 def of_store(error: "StoreError", url: str) -> CliError:
     """Return the user's error for an error of the store."""
-    from everspot_store import StoreDenied, StoreMissing, StoreUnavailable
+    from everspot_store import StoreDenied, StoreMissing, StoreUnavailable, StoreUntrusted
 
     if isinstance(error, StoreMissing):
         hint = with_local_cloud("is this the right --store?")
@@ -106,6 +106,8 @@ def of_store(error: "StoreError", url: str) -> CliError:
                 "log in again, or ask for access to the control bucket; `everspot doctor` says which check fails"
             ),
         )
+    if isinstance(error, StoreUntrusted):
+        return CliError(f"the store {url} is not trusted: {error}", Exit.UNAVAILABLE)
     if isinstance(error, StoreUnavailable):
         return CliError(f"the store {url} does not answer: {error}", Exit.UNAVAILABLE, hint="try again in a minute")
     return CliError(str(error), Exit.USER)

@@ -23,6 +23,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError
 from obstore.store import GCSStore, S3Store
 
 from everspot_store.backend import Consume, Entry, Moved, Uploaded, Version, Versioned, WriteOutcome, WriteResult
+from everspot_store.certificates import read_certificates
 from everspot_store.cloud_errors import Refused, short, translated
 from everspot_store.copying import write_at
 from everspot_store.errors import KeyTaken, StoreBusy, StoreError, StoreMissing, StoreUnavailable
@@ -75,11 +76,14 @@ def open_cloud(
         options["credential_provider"] = credentials
         kind, backend = GCSStore.from_url, GcsBackend
         plain_http = os.environ.get(GCS_ENDPOINT, "").startswith("http://")
+    certificates = read_certificates(url)
 
     def client(timeout: timedelta, retries: int) -> S3Store | GCSStore:
         http: ClientConfig = {"timeout": timeout, "connect_timeout": CONNECT_TIMEOUT}
         if plain_http:
             http["allow_http"] = True
+        if certificates:
+            http["root_certificate"] = certificates
         retry: RetryConfig = {"max_retries": retries, "retry_timeout": timeout * (retries + 1)}
         return kind(url, client_options=http, retry_config=retry, **options)
 

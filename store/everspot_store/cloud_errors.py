@@ -6,6 +6,7 @@ import re
 from obstore.exceptions import AlreadyExistsError, PermissionDeniedError, PreconditionError, UnauthenticatedError
 
 from everspot_store.backend import WriteOutcome
+from everspot_store.certificates import untrusted
 from everspot_store.errors import StoreBusy, StoreDenied, StoreError, StoreMissing, StoreUnavailable
 
 # obstore reports a refused listing as an error of no kind: only its text has the status.
@@ -19,6 +20,9 @@ _BAD_REQUEST = ("301 Moved Permanently", "405 Method Not Allowed", "InvalidPath"
 _BUSY = "429 Too Many Requests"
 # obstore reports every failure of a credential provider as a refusal; its text names the provider's exception.
 _NO_ANSWER = "credential provider: ConnectionError"
+# What rustls and the operating system say, inside the Rust debug output.
+_REFUSED_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
+_CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
 _NO_RESPONSE = re.compile(r"Error performing (\w+) \S+ in (\S+?)(?:, after \d+ retries,.*)? - HTTP error: (.+)")
 
 
@@ -50,7 +54,9 @@ def translated(bucket: str, key: str, error: Exception) -> Exception:
         return StoreError(f"{bucket} lies in {_describe_region(text)}: its URL has to say so, {bucket}?region=…")
     if isinstance(error, FileNotFoundError) or any(code in text for code in _BAD_REQUEST):
         return StoreError(where)
-    return StoreUnavailable(_no_response_message(bucket, key, short(error)) or where)
+    if certificate := _REFUSED_CERTIFICATE.search(text):
+        return untrusted(bucket, certificate[1])
+    return StoreUnavailable(_no_response_message(bucket, key, error) or where)
 
 
 def short(error: BaseException) -> str:
@@ -64,12 +70,13 @@ def _describe_region(text: str) -> str:
     return f"region {match[1]}" if match else "another region"
 
 
-def _no_response_message(bucket: str, key: str, text: str) -> str:
+def _no_response_message(bucket: str, key: str, error: Exception) -> str:
     """Return the message for a bucket that did not answer at all; empty if it answered."""
-    match = _NO_RESPONSE.search(text)
+    match = _NO_RESPONSE.search(short(error))
     if match is None:
         return ""
-    method, took, cause = match.groups()
+    method, took, failure = match.groups()
+    cause = ": ".join([failure, *_CAUSE.findall(str(error))[-1:]])
     return f"{bucket} does not answer ({method} {key or 'of a listing'}: {cause}, after {_rounded(took)})"
 
 

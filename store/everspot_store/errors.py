@@ -2,7 +2,8 @@
 
 StoreError
 ├── StoreUnavailable    transient: bounded retries are spent, try again later
-│   └── StoreBusy       the store asks for fewer requests (429); nothing was written
+│   ├── StoreBusy       the store asks for fewer requests (429); nothing was written
+│   └── StoreUntrusted  the certificate of the server is refused: a person may have to act
 ├── StoreDenied         credentials or permission: a person must act
 ├── StoreMissing        the bucket or folder does not exist
 ├── BadDocument         a document cannot be read as its type
@@ -31,6 +32,10 @@ class StoreUnavailable(StoreError):
 class StoreBusy(StoreUnavailable):
     """The store answered that it gets too many requests, more often than the bounded retries allow. Nothing was
     written."""
+
+
+class StoreUntrusted(StoreUnavailable):
+    """The certificate of the server is refused, as behind a proxy that inspects TLS."""
 
 
 class StoreDenied(StoreError):

@@ -11,10 +11,11 @@ import ssl
 from datetime import timedelta
 from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from everspot_core.cluster.manifest import Manifest
 
+from everspot_store.certificates import trusting, untrusted
 from everspot_store.errors import StoreError, StoreMissing, StoreUnavailable
 
 GLOBAL_ENDPOINT = "https://s3.amazonaws.com"
@@ -92,12 +93,17 @@ class _Stay(HTTPRedirectHandler):
 def _request_region(host: str, bucket: str) -> str:
     request = Request(f"{host}/{bucket}", method="HEAD")  # noqa: S310 - https, or what the environment names
     try:
-        with build_opener(_Stay()).open(request, timeout=_LIMIT.total_seconds()) as answer:
+        with build_opener(_Stay(), HTTPSHandler(context=trusting(f"s3://{bucket}"))).open(
+            request, timeout=_LIMIT.total_seconds()
+        ) as answer:
             status, region = answer.status, answer.headers.get(_HEADER)
     except HTTPError as error:
         with error:
             status, region = error.code, error.headers.get(_HEADER)
     except (URLError, OSError, http.client.HTTPException, ssl.SSLError) as error:
+        cause = error.reason if isinstance(error, URLError) else error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise untrusted(f"s3://{bucket}", cause.verify_message) from error
         raise StoreUnavailable(f"{host} does not say where bucket {bucket} is: {error}") from error
     if region:
         return str(region)

@@ -86,7 +86,8 @@ def test_a_bucket_that_nobody_knows_and_an_s3_that_is_silent(
     assert len(clock.slept) == 3, "bounded"
     silent = Bucket.open(f"s3://{bucket}?region={HOME}", clock=clock)
     with pytest.raises(
-        StoreUnavailable, match=r"s3://\S+ does not answer \(GET k: error sending request, after [\d.]+ \S?s\)"
+        StoreUnavailable,
+        match=r"s3://\S+ does not answer \(GET k: error sending request: Connection refused, after [\d.]+ \S?s\)",
     ):
         silent.get("k")
 

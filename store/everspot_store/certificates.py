@@ -1,0 +1,51 @@
+"""Certificates that a proxy which inspects TLS needs, from the variables of the clouds' own clients.
+
+obstore and Python's ssl read none of these variables.
+"""
+
+import os
+import ssl
+from pathlib import Path
+
+from everspot_store.errors import StoreError, StoreUntrusted
+
+_VARIABLES = {"s3": ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"), "gs": ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")}
+"""The variables of botocore and of requests, by the scheme of a bucket. The first that is set counts."""
+
+
+def read_certificates(url: str) -> bytes:
+    """Return further certificates to trust for a bucket, as PEM; empty if there are none.
+
+    A folder is left out, because it is the system's own.
+
+    Raises:
+        StoreError: if the file cannot be read.
+    """
+    for variable in _variables(url):
+        if path := os.environ.get(variable):
+            try:
+                return b"" if Path(path).is_dir() else Path(path).read_bytes()
+            except OSError as error:
+                raise StoreError(f"{variable} names {path}, which cannot be read: {error.strerror}") from error
+    return b""
+
+
+def trusting(url: str) -> ssl.SSLContext:
+    """Return a context that trusts the system's certificates and those of `read_certificates`. Raises as that does."""
+    context = ssl.create_default_context()
+    if certificates := read_certificates(url):
+        try:
+            context.load_verify_locations(cadata=certificates.decode("ascii", "replace"))
+        except ssl.SSLError as error:
+            raise StoreError(f"{_variables(url)[0]} names no certificates: {error.reason}") from error
+    return context
+
+
+def untrusted(url: str, reason: str) -> StoreUntrusted:
+    """Return the error for a refused certificate of a bucket's server."""
+    advice = f"if a proxy inspects TLS, {_variables(url)[0]} has to name the file with its certificate"
+    return StoreUntrusted(f"the certificate of {url} is refused ({reason}): {advice}")
+
+
+def _variables(url: str) -> tuple[str, ...]:
+    return _VARIABLES[url.partition(":")[0]]

@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import takewhile
 from typing import Any
 
-from everspot_core.capacity.catalogue import InstanceType, zone_region
+from everspot_core.capacity.catalogue import InstanceType
 from everspot_core.capacity.fleet import TypeChoice
 from everspot_core.capacity.market import Market
 from everspot_core.capacity.price_table import PriceTable
@@ -27,7 +27,7 @@ from everspot_core.estimate.requested import (
 from everspot_core.validation.problems import camel
 
 from everspot_clouds.idle_requests import requests_usd
-from everspot_clouds.price_files import load_catalogue
+from everspot_clouds.price_files import load_catalogue, other_prices
 
 TEAM = "Team"
 """The tag that costs are divided by."""
@@ -70,18 +70,18 @@ def listed_price(price: FixedPrice, table: PriceTable | None) -> FixedPrice | No
 
 @dataclass
 class Costing:
-    """Collects the requests of one side of a change.
+    """Collects the requests of one side of a change, in one region after the other (`within`).
 
     Attributes:
-        region: Of the providers, None if unknown.
         as_of: The day of the list prices that come with Everspot.
         listed_regions: The regions with the list prices that come with Everspot. The prices were read for the first.
+        region: Of the resources that are priced now, None if unknown.
         listed: The region's own prices of everything but instances, from its price lists; None without price lists.
     """
 
-    region: str | None
     as_of: date
     listed_regions: tuple[str, ...] = ()
+    region: str | None = None
     listed: PriceTable | None = None
     standing: list[StandingRequest] = field(default_factory=list)
     elastic: list[ElasticRequest] = field(default_factory=list)
@@ -91,7 +91,11 @@ class Costing:
     unknown: list[str] = field(default_factory=list)
     unpriced: list[str] = field(default_factory=list)
     _dates: set[date] = field(default_factory=set)
-    _stand_ins: set[str] = field(default_factory=set)
+    _stand_ins: set[tuple[str, str]] = field(default_factory=set)
+
+    def within(self, cloud: str, region: str | None) -> "Costing":
+        """Return the same collection, to which the resources of a region are added at the region's prices."""
+        return replace(self, region=region, listed=None if region is None else other_prices(cloud, region))
 
     def rate(self, price: FixedPrice) -> FixedPrice:
         """Return a list price as the region has it: from its price lists, else the one that comes with Everspot, which
@@ -101,8 +105,8 @@ class Costing:
             self._dates.add(self.listed.as_of.date())
             return own
         self._dates.add(self.as_of)
-        if self.region is not None and self.region not in self.listed_regions and price.subject:
-            self._stand_ins.add(price.subject)
+        if self.region not in self.listed_regions and price.subject:
+            self._stand_ins.add((self.region or "a region that is not known", price.subject))
         return price
 
     def add_monthly(
@@ -134,11 +138,11 @@ class Costing:
         self.unknown.append(f"{resource.name}: {reason}")
 
     def _note_stand_ins(self) -> None:
-        if self._stand_ins:
-            *most, last = sorted(self._stand_ins)
+        for region in sorted({region for region, _ in self._stand_ins}):
+            *most, last = sorted(subject for where, subject in self._stand_ins if where == region)
             subjects = f"{', '.join(most)} and {last}" if most else last
             self.unknown.append(
-                f"{self.region}: its list prices of {subjects} are not known here; {self.listed_regions[0]}'s stand in "
+                f"{region}: its list prices of {subjects} are not known here; {self.listed_regions[0]}'s stand in "
                 "for them, and are mostly the same or lower"
             )
 
@@ -220,22 +224,6 @@ def nearest(
 def _common(first: str, other: str) -> int:
     """Return the characters that both begin with."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
-
-
-def find_region(resources: Sequence[DeclaredResource], provider: str, zone: str, stated: str | None) -> str | None:
-    """Return the region: `stated`, or as the provider of a preview has it, or that of the zones that inputs named
-    `zone` have; None if nothing tells."""
-    if stated:
-        return stated
-    for resource in resources:
-        if resource.type == f"pulumi:providers:{provider}" and isinstance(resource.inputs.get("region"), str):
-            return str(resource.inputs["region"])
-    for resource in resources:
-        try:
-            return zone_region(str(resource.inputs.get(zone) or ""))
-        except ValueError:
-            continue
-    return None
 
 
 def choices(capacity: Mapping[str, Any]) -> tuple[list[TypeChoice], list[InstanceType]]:

@@ -16,8 +16,14 @@ STACK = "pulumi:pulumi:Stack"
 
 @dataclass(frozen=True)
 class ResourceState:
-    """One side of a step. `id`: of the resource in the cloud, empty before it is there; `retained`: deleting it leaves
-    it in the cloud."""
+    """One side of a step.
+
+    Attributes:
+        id: Of the resource in the cloud, empty before it is there.
+        retained: Whether deleting it leaves it in the cloud.
+        provider: The URN of its provider, empty for a component.
+        parent: The URN of the component that it is a part of.
+    """
 
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
@@ -25,6 +31,8 @@ class ResourceState:
     protected: bool
     retained: bool
     custom: bool
+    provider: str = ""
+    parent: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,11 +110,15 @@ class EventLog:
 
     def before(self) -> tuple[DeclaredResource, ...]:
         """Return the resources that are there now."""
-        return tuple(DeclaredResource(s.urn, s.type, s.old.inputs) for s in self.steps if s.old is not None)
+        return tuple(_declared(step, step.old) for step in self.steps if step.old is not None)
 
     def after(self) -> tuple[DeclaredResource, ...]:
         """Return the resources that will be there."""
-        return tuple(DeclaredResource(s.urn, s.type, s.new.inputs) for s in self.steps if s.new is not None)
+        return tuple(_declared(step, step.new) for step in self.steps if step.new is not None)
+
+
+def _declared(step: LoggedStep, state: ResourceState) -> DeclaredResource:
+    return DeclaredResource(step.urn, step.type, state.inputs, state.provider, state.parent)
 
 
 def resource_name(urn: str) -> str:

@@ -170,6 +170,8 @@ def _state(data: Mapping[str, Any], side: str) -> ResourceState | None:
         protected=state.get("protect") is True,
         retained=state.get("retainOnDelete") is True,
         custom=state.get("custom") is True,
+        provider=_text(state, "provider", "").rpartition("::")[0],  # URN::ID
+        parent=_text(state, "parent", ""),
     )
 
 

@@ -1,8 +1,10 @@
 """The cost of a change, from event logs of the real engine."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from everspot_clouds.estimating import estimated
@@ -55,3 +57,77 @@ def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(c
     engine = SimpleNamespace(preview=written, over_budget=lambda *_: [], state=lambda _: {}, packs=(), project=LOGS)
     cost = preview(engine, "local", Revisions()).estimate  # type: ignore[arg-type]
     assert cost is not None and (cost.before is not None, cost.after is not None) == (has_figures, has_figures)
+
+
+END = '{"summaryEvent":{"result":"succeeded"}}'
+FLEET, PROVIDER = "aws:ec2/fleet:Fleet", "pulumi:providers:aws"
+TEN: dict[str, Any] = {
+    "tags": {"Team": "ml-platform"},
+    "targetCapacitySpecification": {"defaultTargetCapacityType": "on-demand", "totalTargetCapacity": 10},
+    "launchTemplateConfigs": [{"overrides": [{"instanceType": "g5.xlarge"}]}],
+}
+ELASTIC = {"instanceTypes": ["g5.xlarge"], "elastic": {"maxInstances": 10, "market": "onDemand"}}
+US, EU = 7343.80, 8197.90
+"""A month of ten g5.xlarge in us-east-1 at $1.006 an hour, and in eu-west-1 at $1.123."""
+
+
+def month(lines: list[str]) -> tuple[float, tuple[str, ...], tuple[str, ...]]:
+    """The most that the resources of a log cost a month, those without a price, and the notes on regions."""
+    events = read([*lines, END])
+    cost = estimated([], events.after())
+    assert cost.after is not None
+    notes = tuple(note for note in cost.unknown if "region" in note)
+    return cost.after.total.high, cost.after.unpriced, notes
+
+
+@pytest.fixture
+def two_regions(step_line: Callable[..., str]) -> tuple[list[str], Callable[..., str]]:
+    """The lines of a provider in each of two regions, and a function for the line of a resource of one of them."""
+    urns = {name: f"urn:pulumi:dev::everspot::{PROVIDER}::{name}" for name in ("us", "eu")}
+    lines = [
+        step_line("create", name, PROVIDER, new={"region": region})
+        for name, region in (("us", "us-east-1"), ("eu", "eu-west-1"))
+    ]
+
+    def line(name: str, type: str = FLEET, provider: str = "", parent: str = "", **inputs: Any) -> str:
+        flags = {"provider": f"{urns[provider]}::an-id" if provider else "", "parent": parent}
+        return step_line("create", name, type, new=inputs, new_flags={**flags, "custom": not type.startswith("ever")})
+
+    return lines, line
+
+
+def test_each_resource_is_priced_in_the_region_of_its_provider(
+    two_regions: tuple[list[str], Callable[..., str]],
+) -> None:
+    providers, line = two_regions
+    both = [line("us", provider="us", **TEN), line("eu", provider="eu", **TEN)]
+    assert month([*providers, *both]) == (pytest.approx(US + EU), (), ())
+    overridden = line("moved", provider="us", region="eu-west-1", **TEN)
+    assert month([providers[0], overridden]) == (EU, (), ())
+
+
+def test_a_component_is_priced_in_the_region_of_its_resources(
+    two_regions: tuple[list[str], Callable[..., str]],
+) -> None:
+    providers, line = two_regions
+    kind = "everspot:index:AwsElasticCapacity"
+    lines = [*providers]
+    for name in ("us", "eu"):
+        component = f"urn:pulumi:dev::everspot::{kind}::{name}"
+        lines += [
+            line(name, kind, capacity=ELASTIC, tags={"Team": "ml-platform"}),
+            line(f"{name}-template", "aws:ec2/launchTemplate:LaunchTemplate", name, component),
+        ]
+    assert month(lines) == (pytest.approx(US + EU), (), ())
+
+
+def test_where_several_regions_are_possible_nothing_is_priced_in_one_of_them(
+    two_regions: tuple[list[str], Callable[..., str]],
+) -> None:
+    providers, line = two_regions
+    assert month([*providers, line("fleet", **TEN)]) == (0, ("fleet",), ("fleet: its region is not known",))
+    unreadable = month([*providers, line("nat", "aws:ec2/natGateway:NatGateway")])[2]
+    assert unreadable == (
+        "a region that is not known: its list prices of NAT gateways are not known here; us-east-1's stand in for "
+        "them, and are mostly the same or lower",
+    )

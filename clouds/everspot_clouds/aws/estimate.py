@@ -18,14 +18,13 @@ from everspot_clouds.costing import (
     apply,
     by_use,
     declared_types,
-    find_region,
     idle_requests,
     number,
     part,
     read_team,
     texts,
 )
-from everspot_clouds.price_files import other_prices
+from everspot_clouds.resource_regions import group_by_region
 
 PREFIX = "aws:"
 """How the types of the provider's resources begin."""
@@ -34,15 +33,13 @@ _TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 
 def collect_charges(resources: Sequence[DeclaredResource], region: str | None = None) -> RequestedCapacity:
-    """Return the requests of the AWS resources of one side of a change. `region`: of the provider; None: as in the
+    """Return the requests of the AWS resources of one side of a change. `region`: of the settings; None: as in the
     preview."""
-    own = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
-    where = find_region(resources, "aws", "availabilityZone", region)
-    listed = None if where is None else other_prices("aws", where)
-    costing = Costing(where, fixed.AS_OF, fixed.SAME, listed)
-    zones = sorted({zone for r in own for zone in texts([r.inputs.get("availabilityZone")])})
-    templates = [resource for resource in own if resource.type == _TEMPLATE]
-    apply(costing, own, _rules(templates, zones), FREE, PREFIX)
+    costing = Costing(fixed.AS_OF, fixed.SAME)
+    templates = [resource for resource in resources if resource.type == _TEMPLATE]
+    for where, own in group_by_region(resources, "aws", region):
+        zones = sorted({zone for r in own for zone in texts([r.inputs.get("availabilityZone")])})
+        apply(costing.within("aws", where), own, _rules(templates, zones), FREE, PREFIX)
     return costing.total()
 
 

@@ -12,11 +12,11 @@ from functools import partial
 from everspot_core.cluster.declared import DeclaredResource
 from everspot_core.estimate.requested import FixedRequest, RequestedCapacity
 
-from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, find_region, idle_requests, part
+from everspot_clouds.costing import Costing, Rule, apply, by_use, declared_types, idle_requests, part
 from everspot_clouds.gcp import estimate_machines as machines
 from everspot_clouds.gcp import fixed_prices as fixed
 from everspot_clouds.gcp.labels import to_labels
-from everspot_clouds.price_files import other_prices
+from everspot_clouds.resource_regions import group_by_region
 
 PREFIX = "gcp:"
 """How the types of the provider's resources begin."""
@@ -25,14 +25,15 @@ _NAT = "gcp:compute/routerNat:RouterNat"
 
 
 def collect_charges(resources: Sequence[DeclaredResource], region: str | None = None) -> RequestedCapacity:
-    """Return the requests of the Google Cloud resources of one side of a change. `region`: of the provider; None: as in
+    """Return the requests of the Google Cloud resources of one side of a change. `region`: of the settings; None: as in
     the preview."""
+    costing = Costing(fixed.AS_OF, fixed.SAME)
+    rules = _rules([resource for resource in resources if resource.type in machines.TEMPLATES])
+    for where, own in group_by_region(resources, "gcp", region):
+        regional = costing.within("gcp", where)
+        apply(regional, own, rules, FREE, PREFIX)
+        _nat(regional, [resource for resource in own if resource.type == _NAT])
     own_resources = [resource for resource in resources if resource.type.startswith((PREFIX, "everspot:"))]
-    own = next((r.inputs["region"] for r in own_resources if isinstance(r.inputs.get("region"), str)), None)
-    where = find_region(resources, "gcp", "zone", region) or own
-    costing = Costing(where, fixed.AS_OF, fixed.SAME, None if where is None else other_prices("gcp", where))
-    apply(costing, own_resources, _rules([r for r in own_resources if r.type in machines.TEMPLATES]), FREE, PREFIX)
-    _nat(costing, [resource for resource in own_resources if resource.type == _NAT])
     return _name_teams(costing.total(), own_resources)
 
 
@@ -87,7 +88,7 @@ def _rules(templates: Sequence[DeclaredResource]) -> Mapping[str, Rule]:
 def _nat(costing: Costing, gateways: Sequence[DeclaredResource]) -> None:
     """Gateways cost by the machines that use them: the standing ones, and at the most any number. Each has an
     address."""
-    standing = sum((charge.units for charge in costing.standing), Fraction(0))
+    standing = sum((charge.units for charge in costing.standing if charge.region == costing.region), Fraction(0))
     for gateway in gateways:
         most, each = costing.rate(fixed.NAT_MOST).usd_per_month, costing.rate(fixed.NAT_VM).usd_per_month
         usual = most if standing > fixed.NAT_VMS else min(most, standing * each)

@@ -17,11 +17,19 @@ _SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - pulumi/sd
 
 @dataclass(frozen=True)
 class DeclaredResource:
-    """One resource. `inputs`: in camelCase, with the engine's markers for secret and unknown values."""
+    """One resource.
+
+    Attributes:
+        inputs: In camelCase, with the engine's markers for secret and unknown values.
+        provider: The URN of its provider; empty if unknown, and for components, which have none.
+        parent: The URN of the resource that it is a part of; empty if unknown.
+    """
 
     urn: str
     type: str
     inputs: Mapping[str, Any]
+    provider: str = ""
+    parent: str = ""
 
     @property
     def stack(self) -> str:

@@ -110,14 +110,15 @@ class EventLog:
 
     def before(self) -> tuple[DeclaredResource, ...]:
         """Return the resources that are there now."""
-        return tuple(_declared(step, step.old) for step in self.steps if step.old is not None)
+        return tuple(declared(step, step.old) for step in self.steps if step.old is not None)
 
     def after(self) -> tuple[DeclaredResource, ...]:
         """Return the resources that will be there."""
-        return tuple(_declared(step, step.new) for step in self.steps if step.new is not None)
+        return tuple(declared(step, step.new) for step in self.steps if step.new is not None)
 
 
-def _declared(step: LoggedStep, state: ResourceState) -> DeclaredResource:
+def declared(step: LoggedStep, state: ResourceState) -> DeclaredResource:
+    """Return one side of a step as a declaration."""
     return DeclaredResource(step.urn, step.type, state.inputs, state.provider, state.parent)
 
 

@@ -79,6 +79,8 @@ def _of_a_fleet(
         size = at(step.old.inputs, kind.size)
         if size == 0:
             return [_effect(step, f"{_goes(done)}, which has no instances.")]
+        if step.old.retained:
+            return [_effect(step, f"{_goes(done)} here only: it keeps its instances running, and they cost.")]
         if not kind.delete_ends(step.old.inputs):
             return [_effect(step, f"{_goes(done)}: its instances run on, and cost, until somebody ends them.")]
         return [_ends(step, f"{_goes(done)} and ends its instances", "would be drained", running)]
@@ -174,7 +176,7 @@ def _of_what_is_needed(step: LoggedStep, kinds: ResourceKinds, running: RunningJ
     done, effect = deed(step), kinds.needed.get(step.type)
     if done is Deed.REPLACE:
         effect = effect or kinds.needed_while_there.get(step.type)
-    if done not in GOES or step.old is None or effect is None:
+    if done not in GOES or step.old is None or step.old.retained or effect is None:
         return []
     verb = "deleted" if done is Deed.DELETE else "replaced"
     if running is None:

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from everspot_clouds.estimating import estimated
 from everspot_clouds.registry import resource_kinds
+from everspot_core.cluster.declared import DeclaredResource
 from everspot_core.cluster.deployment import describe_pending, pending_operations, resolve_pending
 from everspot_core.counting import counted
 from everspot_core.estimate.model import CostFigures, Estimate
@@ -22,6 +23,7 @@ from everspot_review.judge import judge
 from everspot_review.leaks import rules_broken_by
 from everspot_review.report import Diagnostic, EnvironmentReport, PreviewOutcome
 from everspot_review.running import running_jobs
+from everspot_review.unmanaged import describe_unmanaged, list_unmanaged
 
 LIST = "environments.txt"
 """The file beside the reports that lists all of them, so that a missing report is noticed."""
@@ -72,7 +74,10 @@ def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions
         failure = failure or pending
         log_read = replace(log_read, diagnostics=(Diagnostic(severity="error", text=pending), *log_read.diagnostics))
     log_read = replace(log_read, rules=(*rules_broken_by(engine.project, environment), *log_read.rules))
-    estimate = _priced(log_read, failed=bool(failure))
+    unmanaged = list_unmanaged(log_read, resource_kinds())
+    estimate = _priced(log_read, unmanaged, failed=bool(failure))
+    if estimate is not None and estimate.after is not None:
+        log_read = replace(log_read, diagnostics=(*log_read.diagnostics, *describe_unmanaged(unmanaged)))
     return judge(
         _budgeted(engine, environment, log_read, estimate), environment=environment, stack=environment,
         kinds=resource_kinds(), base=revisions.base, head=revisions.head, estimate=estimate,
@@ -141,14 +146,15 @@ def _behind(commits: int) -> Diagnostic:
     return Diagnostic(severity="warning", text=text)
 
 
-def _priced(log: EventLog, *, failed: bool) -> Estimate | None:
+def _priced(log: EventLog, unmanaged: Sequence[DeclaredResource], *, failed: bool) -> Estimate | None:
     """Return the cost of the change; None if the engine did not come as far as listing the present resources. The log
-    of a failed preview lacks resources, so the present and future ones are unknown."""
+    of a failed preview lacks resources, so the present and future ones are unknown. `unmanaged`: resources that stay in
+    the cloud although the change takes them out of the stack."""
     if not log.steps:
         return None
     if failed or log.failed:
         return estimated(None, None)
-    return estimated(log.before(), log.after())
+    return estimated(log.before(), (*log.after(), *unmanaged))
 
 
 def removed(engine: Engine, environment: str, revisions: Revisions) -> EnvironmentReport | None:

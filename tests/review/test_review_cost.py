@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from everspot_clouds.estimating import estimated
-from everspot_core.estimate.model import CostFigures
+from everspot_core.estimate.model import CostFigures, Range
 from everspot_review.engine import Ended
 from everspot_review.events import read
 from everspot_review.previewing import Revisions, preview
+from everspot_review.report import EnvironmentReport
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -46,16 +47,22 @@ def test_a_cluster_of_an_earlier_release_has_elastic_capacity_of_limits_that_are
     assert "everspot-local-gcp-elastic: its limits are not known: it was declared by an earlier release" in cost.unknown
 
 
-@pytest.mark.parametrize(("code", "has_figures"), [(0, True), (1, False)])
-def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(code: int, has_figures: bool) -> None:
-    recorded = LOGS / "aws-first.jsonl"
+def preview_log(lines: list[str], code: int = 0) -> EnvironmentReport:
+    """The report on a preview that writes these lines."""
 
     def written(_: str, log: Path, limit: timedelta) -> Ended:
-        log.write_text(recorded.read_text())
+        log.write_text("\n".join(lines))
         return Ended(code=code, pid=1, output="no more")
 
-    engine = SimpleNamespace(preview=written, over_budget=lambda *_: [], state=lambda _: {}, packs=(), project=LOGS)
-    cost = preview(engine, "local", Revisions()).estimate  # type: ignore[arg-type]
+    engine: Any = SimpleNamespace(
+        preview=written, over_budget=lambda *_: [], state=lambda _: {}, packs=(), project=LOGS
+    )
+    return preview(engine, "local", Revisions())
+
+
+@pytest.mark.parametrize(("code", "has_figures"), [(0, True), (1, False)])
+def test_a_report_has_what_the_change_costs_and_a_failed_preview_has_no_figure(code: int, has_figures: bool) -> None:
+    cost = preview_log((LOGS / "aws-first.jsonl").read_text().splitlines(), code).estimate
     assert cost is not None and (cost.before is not None, cost.after is not None) == (has_figures, has_figures)
 
 
@@ -131,3 +138,42 @@ def test_where_several_regions_are_possible_nothing_is_priced_in_one_of_them(
         "a region that is not known: its list prices of NAT gateways are not known here; us-east-1's stand in for "
         "them, and are mostly the same or lower",
     )
+
+
+UNMANAGED = (
+    "{}: only taken out of the state, not out of the cloud. There they are billed until somebody deletes them: {} of "
+    "the month after this change."
+)
+
+
+@pytest.mark.parametrize(
+    ("type", "inputs", "retained", "stays"),
+    [
+        (FLEET, {**TEN, "terminateInstances": True}, True, "$7,344"),
+        (FLEET, TEN, False, "$7,344"),  # the provider's default: the instances of a deleted fleet run on
+        (FLEET, {**TEN, "terminateInstances": True}, False, None),
+        ("aws:ec2/natGateway:NatGateway", {}, True, "$33"),
+        ("aws:ec2/natGateway:NatGateway", {}, False, None),
+        ("aws:ec2/routeTable:RouteTable", {}, True, None),  # costs nothing
+    ],
+)
+def test_what_is_only_taken_out_of_the_state_is_in_the_month_after(
+    step_line: Callable[..., str], type: str, inputs: dict[str, Any], retained: bool, stays: str | None
+) -> None:
+    urn = f"urn:pulumi:dev::everspot::{PROVIDER}::us"
+    flags = {"retainOnDelete": retained, "provider": f"{urn}::an-id"}
+    provider = step_line("delete", "us", PROVIDER, old={"region": "us-east-1"})
+    report = preview_log([provider, step_line("delete", "it", type, old=inputs, old_flags=flags), END])
+    cost = report.estimate
+    assert cost is not None and cost.before is not None and cost.after is not None
+    assert cost.after.total == (cost.before.total if stays else Range(low=0, expected=0, high=0, on_demand=0))
+    assert [diagnostic.text for diagnostic in report.diagnostics] == ([UNMANAGED.format("it", stays)] if stays else [])
+
+
+def test_a_retained_resource_that_is_replaced_costs_beside_the_new_one(step_line: Callable[..., str]) -> None:
+    provider = step_line("same", "us", PROVIDER, old={"region": "us-east-1"}, new={"region": "us-east-1"})
+    retained = {"retainOnDelete": True}
+    nat = step_line("replace", "nat", "aws:ec2/natGateway:NatGateway", old_flags=retained, new_flags=retained)
+    cost = preview_log([provider, nat, END]).estimate
+    assert cost is not None and cost.before is not None and cost.after is not None
+    assert (cost.before.total.expected, cost.after.total.expected) == (32.85, 65.70)

@@ -214,6 +214,15 @@ IN_ANY_PROGRAM: dict[str, tuple[dict[str, Any], list[tuple[str, bool]]]] = {
         {"type": FLEET, "op": "delete", "old": {**size(5), "terminateInstances": True}},
         [("deletes the fleet and ends its instances: up to 4 jobs running now would be drained.", True)],
     ),
+    "a fleet that is only taken out of the state": (
+        {"type": FLEET, "op": "delete", "old": {**size(5), "terminateInstances": True},
+         "old_flags": {"retainOnDelete": True}},
+        [("deletes the fleet here only: it keeps its instances running, and they cost.", False)],
+    ),
+    "a subnet that is only taken out of the state": (
+        {"type": "aws:ec2/subnet:Subnet", "op": "replace", "old_flags": {"retainOnDelete": True},
+         "new_flags": {"retainOnDelete": True}}, [],
+    ),
     "a group with a smaller maximum": (
         {"type": ASG, "old": {"maxSize": 9}, "new": {"maxSize": 4}, "detailedDiff": {"maxSize": UP}},
         [("lower maximum, 9 → 4: if more run, it ends instances of EC2 Auto Scaling's choice at once: up to 4 jobs"

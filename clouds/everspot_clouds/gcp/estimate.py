@@ -147,11 +147,13 @@ def _alerts(costing: Costing, resource: DeclaredResource) -> None:
 _FREE_TYPES: dict[str, tuple[str, ...]] = {
     "billing": ("budget:Budget",),
     "compute": (
+        "autoscaler:Autoscaler",
         "firewall:Firewall",
         "healthCheck:HealthCheck",
         "instanceTemplate:InstanceTemplate",
         "network:Network",
         "projectMetadataItem:ProjectMetadataItem",
+        "regionAutoscaler:RegionAutoscaler",
         "regionHealthCheck:RegionHealthCheck",
         "regionInstanceTemplate:RegionInstanceTemplate",
         "route:Route",

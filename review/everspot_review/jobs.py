@@ -4,11 +4,12 @@ Pure: the inputs are the steps, the clouds' kinds of resources, and the number o
 asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from everspot_clouds.base.deletion_rules import CURRENT, DeletionRule
 from everspot_clouds.base.resources import FleetKind, ResourceKinds
 from everspot_core.cluster.declared import unknown
 from everspot_core.counting import counted
@@ -50,7 +51,7 @@ def effects(
     """Return the effects of the steps, by resource, the harmful first. `running`: None if no store could be asked."""
     job_effects: list[JobEffect] = []
     new_buckets = _new_buckets(steps, kinds)
-    destroyed = all(deed(step) is Deed.DELETE for step in steps if not step.idle and not step.grouping)
+    destroyed = all(deed(step) is Deed.DELETE for step in steps if not step.grouping)
     for step in steps:
         if step.idle or step.grouping:
             continue
@@ -214,18 +215,24 @@ def _sooner_expiries(step: LoggedStep, kinds: ResourceKinds, new_buckets: frozen
     same = step.old is not None and (not kind.bucket or at(step.old.inputs, kind.bucket) == bucket)
     if not same and (not isinstance(bucket, str) or unknown(bucket) or bucket in new_buckets):
         return []
-    before = kind.days(step.old.inputs) if step.old is not None and same else {}
-    after = kind.days(step.new.inputs)
-    sooner = []
-    for prefix, days in sorted(after.items()):
-        earlier = min((limit for name, limit in before.items() if prefix.startswith(name)), default=None)
-        if earlier is not None and earlier <= days:
-            continue
-        names = f"below {prefix}" if prefix else "of every name"
-        was = "never before" if earlier is None else f"{earlier:g} before"
-        text = f"objects {names} are deleted {days:g} days after they were written ({was}), those that are there too."
-        sooner.append(_effect(step, text, harm=True))
-    return sooner
+    before = kind.rules(step.old.inputs) if step.old is not None and same else []
+    sooner = [rule for rule in kind.rules(step.new.inputs) if not any(earlier.covers(rule) for earlier in before)]
+    return [
+        _effect(step, _describe_deletion(rule, before), harm=True)
+        for rule in sorted(sooner, key=lambda rule: (rule.prefix, rule.words))
+    ]
+
+
+def _describe_deletion(rule: DeletionRule, before: Sequence[DeletionRule]) -> str:
+    """Return the effect of a rule that deletes more, or sooner. `before`: the present rules."""
+    subject = "objects" if CURRENT in rule.versions else "earlier versions of objects"
+    names = f"below {rule.prefix}" if rule.prefix else "of every name"
+    present = [old for old in before if rule.prefix.startswith(old.prefix) and rule.versions & old.versions]
+    days = [old.days for old in present if old.days is not None]
+    was = f"{min(days):g} before" if days and rule.days is not None else present[0].words if present else "never before"
+    if present and not was.endswith(" before"):
+        was = f"before: {was}"
+    return f"{subject} {names} are deleted {rule.words} ({was}), those that are there too."
 
 
 def _lost_keys(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:
@@ -252,11 +259,23 @@ def _harmful_settings(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]
     settings = list(kinds.settings.get(step.type, ()))
     if (emptied := kinds.emptied.get(step.type)) is not None:
         settings.append((emptied, True, "a later deletion of the bucket also deletes all objects in it"))
-    return [
-        _effect(step, f"{path} becomes {str(value).lower()}: {consequence}.", harm=True)
+    texts = [
+        f"{path} becomes {str(value).lower()}: {consequence}."
         for path, value, consequence in settings
         if at(new, path) == value and at(old, path) != value
     ]
+    texts += [
+        f"{path} becomes false: {consequence}."
+        for path, consequence in kinds.switched_off.get(step.type, ())
+        if at(new, path) is False and at(old, path) is True
+    ]
+    if (kind := kinds.retentions.get(step.type)) is not None:
+        before, after = (kind.default if at(side, kind.path) is MISSING else at(side, kind.path) for side in (old, new))
+        if _is_number(before) and _is_number(after) and after < before:
+            texts.append(
+                f"{kind.path}: what is deleted can be restored for {after:g} {kind.unit}, instead of {before:g}."
+            )
+    return [_effect(step, text, harm=True) for text in texts]
 
 
 def _goes(done: Deed) -> str:

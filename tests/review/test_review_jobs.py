@@ -326,7 +326,13 @@ def decrypting(*keys: str) -> dict[str, Any]:
         (LIFECYCLE, s3_rules("", 30), s3_rules("jobs/", 30), []),  # all objects had that limit
         (LIFECYCLE, {"rules": []}, s3_rules("", 1), [FIRST]),
         (GBUCKET, gcs_rules(365, **JOBS), gcs_rules(30, **JOBS), [SOONER]),
-        (GBUCKET, gcs_rules(365, **JOBS), gcs_rules(30, **JOBS, withState="ARCHIVED"), []),
+        (
+            GBUCKET,
+            gcs_rules(365, **JOBS),
+            gcs_rules(30, **JOBS, withState="ARCHIVED"),
+            [f"earlier versions of {SOONER}"],
+        ),
+        (GBUCKET, gcs_rules(30, **JOBS), gcs_rules(30, **JOBS, withState="ARCHIVED"), []),
         (GBUCKET, {}, gcs_rules(1), [FIRST]),
         (GBUCKET, {"forceDestroy": False}, {"forceDestroy": True}, [EMPTIED]),
         ("aws:s3/bucket:Bucket", {}, {"forceDestroy": True}, [EMPTIED]),
@@ -379,6 +385,139 @@ def test_a_setting_by_which_data_is_lost_is_a_harm(
     assert [(e.text, e.harm) for e in effects((step,), resource_kinds())] == [(text, True) for text in texts]
 
 
+S3_BUCKET = "aws:s3/bucket:Bucket"
+NO_VERSIONS = "{} becomes false: earlier versions of what is written are no longer kept."
+SOFT_DELETE = "softDeletePolicy.retentionDurationSeconds"
+TAGGED = {"tag": {"key": "scratch", "value": "yes"}}
+ON_A_DATE = "{} of every name are deleted {} ({}), those that are there too."
+
+
+def s3_rule(filter: dict[str, Any], **rule: Any) -> dict[str, Any]:
+    return {"rules": [{"status": "Enabled", "filter": filter, **rule}]}
+
+
+def delete_if(**condition: Any) -> dict[str, Any]:
+    return {"lifecycleRules": [{"action": {"type": "Delete"}, "condition": condition}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "text"),
+    [
+        (
+            LIFECYCLE,
+            {"rules": []},
+            s3_rule({}, expiration={"date": "2026-12-01T00:00:00Z"}),
+            ON_A_DATE.format("objects", "from 2026-12-01 on, whatever their age", "never before"),
+        ),
+        (
+            LIFECYCLE,
+            s3_rule({}, expiration={"date": "2027-01-01T00:00:00Z"}),
+            s3_rule({}, expiration={"date": "2026-12-01T00:00:00Z"}),
+            ON_A_DATE.format(
+                "objects",
+                "from 2026-12-01 on, whatever their age",
+                "before: from 2027-01-01 on, whatever their age",
+            ),
+        ),
+        (
+            LIFECYCLE,
+            s3_rule({}, expiration={"date": "2026-12-01T00:00:00Z"}),
+            s3_rule({}, expiration={"date": "2027-01-01T00:00:00Z"}),
+            None,
+        ),
+        (
+            LIFECYCLE,
+            s3_rule({}, noncurrentVersionExpiration={"noncurrentDays": 365}),
+            s3_rule({}, noncurrentVersionExpiration={"noncurrentDays": 1}),
+            ON_A_DATE.format(
+                "earlier versions of objects",
+                "1 days after newer ones replaced them",
+                "before: 365 days after newer ones replaced them",
+            ),
+        ),
+        (
+            LIFECYCLE,
+            s3_rule({}, noncurrentVersionExpiration={"noncurrentDays": 30}),
+            s3_rule({}, noncurrentVersionExpiration={"noncurrentDays": 30, "newerNoncurrentVersions": 3}),
+            None,
+        ),
+        (LIFECYCLE, s3_rule(TAGGED, expiration={"days": 1}), s3_rule(TAGGED, expiration={"days": 1}), None),
+        (
+            LIFECYCLE,
+            s3_rule(TAGGED, expiration={"days": 1}),
+            s3_rule({}, expiration={"days": 1}),
+            ON_A_DATE.format("objects", "1 days after they were written", "before: 1 days after they were written"),
+        ),
+        (
+            LIFECYCLE,
+            {"rules": []},
+            s3_rule({}, expiration={"days": UNKNOWN}),
+            ON_A_DATE.format("objects", "an unknown number of days after they were written", "never before"),
+        ),
+        (S3_BUCKET, {}, {"lifecycleRules": [{"enabled": True, "expiration": {"days": 1}}]}, FIRST),
+        (S3_BUCKET, {}, {"lifecycleRules": [{"enabled": False, "expiration": {"days": 1}}]}, None),
+        (
+            S3_BUCKET,
+            {"versioning": {"enabled": True}},
+            {"versioning": {"enabled": False}},
+            NO_VERSIONS.format("versioning.enabled"),
+        ),
+        (S3_BUCKET, {}, {"versioning": {"enabled": False}}, None),  # it had no versions
+        (
+            GBUCKET,
+            {},
+            delete_if(createdBefore="2026-12-01"),
+            ON_A_DATE.format("objects", "if they were written before 2026-12-01", "never before"),
+        ),
+        (GBUCKET, delete_if(createdBefore="2026-12-01"), delete_if(createdBefore="2026-11-01"), None),
+        (
+            GBUCKET,
+            {},
+            delete_if(daysSinceCustomTime=1),
+            ON_A_DATE.format("objects", "1 days after their custom time", "never before"),
+        ),
+        (GBUCKET, {}, delete_if(withState="LIVE"), ON_A_DATE.format("objects", "at once", "never before")),
+        (
+            GBUCKET,
+            {},
+            delete_if(numNewerVersions=2),
+            ON_A_DATE.format("earlier versions of objects", "if there are 2 newer ones", "never before"),
+        ),
+        (GBUCKET, delete_if(age=1), delete_if(age=1, matchesSuffixes=[".pt"]), None),
+        (
+            GBUCKET,
+            delete_if(age=365, createdBefore="2026-12-01"),
+            # The provider leaves out an age of 0.
+            delete_if(age=0, createdBefore="2026-12-01"),
+            ON_A_DATE.format(
+                "objects",
+                "if they were written before 2026-12-01",
+                "before: 365 days after they were written, if they were written before 2026-12-01",
+            ),
+        ),
+        (
+            GBUCKET,
+            {},
+            {"softDeletePolicy": {"retentionDurationSeconds": 0}},
+            f"{SOFT_DELETE}: what is deleted can be restored for 0 seconds, instead of 604800.",
+        ),
+        (GBUCKET, {"softDeletePolicy": {"retentionDurationSeconds": 0}}, {}, None),
+        (
+            GBUCKET,
+            {"versioning": {"enabled": True}},
+            {"versioning": {"enabled": False}},
+            NO_VERSIONS.format("versioning.enabled"),
+        ),
+    ],
+)
+def test_a_bucket_that_deletes_more_or_sooner_is_a_harm(
+    kind: str, old: dict[str, Any], new: dict[str, Any], text: str | None, step_line: Callable[..., str], kinds: Any
+) -> None:
+    log = read([step_line(type=kind, old=old, new=new, detailedDiff={"any": UP}), END])
+    report = judge(log, environment="dev", stack="dev", kinds=kinds)
+    assert [(effect.text, effect.harm) for effect in report.effects] == ([(text, True)] if text else [])
+
+
 CUT_OFF = "instances that use it reach the store no longer, and their jobs write no checkpoint"
 POWERLESS = "instances and jobs that use it may do nothing any more, and write no checkpoint"
 IN_USE = "instances that use it keep it from being deleted: the update fails when the rest is changed already"
@@ -429,3 +568,5 @@ def test_what_instances_need_and_lose_is_a_harm_to_jobs_that_run(kind: str, op: 
         assert job_effects == ([(f"{verb}: {effect}{end}", harm)] if effect is not None else [])
     if op == "delete":
         assert effects((step,), resource_kinds()) == (), "of a whole environment, the fleets say it"
+        stays = LoggedStep("urn:pulumi:prod::everspot::aws:sns/topic:Topic::t", topic.type, ("same",), state, state)
+        assert len(effects((step, stays), resource_kinds())) == (effect is not None)

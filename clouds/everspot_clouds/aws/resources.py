@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from everspot_clouds.aws import lifecycle
 from everspot_clouds.base.resources import ExpiryKind, FleetKind, Inputs, ResourceKinds, TemplateKind
 
 
@@ -24,20 +25,6 @@ def _spot_fleet_deletion_ends(inputs: Inputs) -> bool:
 def _refreshes(inputs: Inputs) -> bool:
     """Auto Scaling User Guide, "Instance refresh": the provider starts one if it is declared, at a new template."""
     return bool(inputs.get("instanceRefresh"))
-
-
-def _expiries(inputs: Inputs) -> dict[str, float]:
-    """Return the days of the enabled rules that delete current objects (Amazon S3 User Guide, "Lifecycle configuration
-    elements")."""
-    days: dict[str, float] = {}
-    for rule in inputs.get("rules") or ():
-        expiration = rule.get("expiration") if isinstance(rule, dict) and rule.get("status") == "Enabled" else None
-        after = expiration.get("days") if isinstance(expiration, dict) else None
-        if isinstance(after, int | float):
-            chosen = rule.get("filter") if isinstance(rule.get("filter"), dict) else {}
-            prefix = str(chosen.get("prefix") or (chosen.get("and") or {}).get("prefix") or rule.get("prefix") or "")
-            days[prefix] = min(after, days.get(prefix, after))
-    return days
 
 
 def _decrypted_keys(inputs: Inputs) -> frozenset[str] | None:
@@ -70,6 +57,7 @@ _CUT_OFF = "instances that use it reach the store no longer, and their jobs writ
 does not delete while instances are in it (Amazon VPC User Guide, "Delete a subnet")."""
 _NO_CREDENTIALS = "instances and jobs that use it may do nothing any more, and write no checkpoint"
 """Amazon EC2 User Guide, "IAM roles for Amazon EC2": without its profile or role an instance gets no credentials."""
+_NO_VERSIONS = "earlier versions of what is written are no longer kept"
 _EXCESS = "a target below the number of running instances ends instances of EC2's choice, busy or not"
 
 KINDS = ResourceKinds(
@@ -148,8 +136,14 @@ KINDS = ResourceKinds(
     emptied={"aws:s3/bucket:Bucket": "forceDestroy", "aws:s3/bucketV2:BucketV2": "forceDestroy"},
     schedulers=frozenset({"everspot:index:AwsSchedulerService"}),
     expiries={
-        "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": ExpiryKind(_expiries, "bucket"),
-        "aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2": ExpiryKind(_expiries, "bucket"),
+        "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": ExpiryKind(
+            lifecycle.read_configuration, "bucket"
+        ),
+        "aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2": ExpiryKind(
+            lifecycle.read_configuration, "bucket"
+        ),
+        "aws:s3/bucket:Bucket": ExpiryKind(lifecycle.read_bucket),
+        "aws:s3/bucketV2:BucketV2": ExpiryKind(lifecycle.read_bucket),
     },
     needed={
         "aws:ec2/vpc:Vpc": _CUT_OFF,
@@ -161,10 +155,12 @@ KINDS = ResourceKinds(
     },
     needed_while_there={"aws:ec2/securityGroup:SecurityGroup": _CUT_OFF},
     readable={"aws:iam/rolePolicy:RolePolicy": _decrypted_keys, "aws:iam/policy:Policy": _decrypted_keys},
+    switched_off={
+        "aws:s3/bucket:Bucket": (("versioning.enabled", _NO_VERSIONS),),
+        "aws:s3/bucketV2:BucketV2": (("versionings[0].enabled", _NO_VERSIONS),),
+    },
     settings={
-        "aws:s3/bucketVersioning:BucketVersioning": (
-            ("versioningConfiguration.status", "Suspended", "earlier versions of what is written are no longer kept"),
-        ),
+        "aws:s3/bucketVersioning:BucketVersioning": (("versioningConfiguration.status", "Suspended", _NO_VERSIONS),),
         "aws:ec2/fleet:Fleet": (("excessCapacityTerminationPolicy", "termination", _EXCESS),),
         "aws:ec2/spotFleetRequest:SpotFleetRequest": (("excessCapacityTerminationPolicy", "Default", _EXCESS),),
         "aws:kms/key:Key": (("isEnabled", False, "nothing that the key encrypts can be read"),),

@@ -1,9 +1,11 @@
 """The kinds of resources of a cloud, for a reviewer of a change: the data in them, and the effect of a change on their
 instances. Pulumi's names of types and properties are in each cloud's own `resources.py`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from everspot_clouds.base.deletion_rules import DeletionRule
 
 Inputs = Mapping[str, Any]
 
@@ -45,13 +47,28 @@ class ExpiryKind:
     """Resources that have a bucket's objects deleted.
 
     Attributes:
-        days: Returns after how many days objects are deleted, by the beginning of their names.
+        rules: Returns the rules that delete objects.
         bucket: path of the bucket's name, where the rules are a resource of their own. Empty where the resource is the
             bucket.
     """
 
-    days: Callable[[Inputs], dict[str, float]]
+    rules: Callable[[Inputs], Sequence[DeletionRule]]
     bucket: str = ""
+
+
+@dataclass(frozen=True)
+class RetentionKind:
+    """A property that says how long deleted data can be restored.
+
+    Attributes:
+        path: of the number.
+        default: the number where none is declared.
+        unit: of the number, for people.
+    """
+
+    path: str
+    default: float
+    unit: str
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,8 @@ class ResourceKinds:
             no longer used.
         settings: values of properties by which data is or may be lost, by type: path, value, and the effect, for
             people.
+        switched_off: properties whose change from true to false loses data, by type: path, and the effect, for people.
+        retentions: properties that say how long deleted data can be restored, by type.
     """
 
     fleets: Mapping[str, FleetKind] = field(default_factory=dict)
@@ -85,6 +104,8 @@ class ResourceKinds:
     needed: Mapping[str, str] = field(default_factory=dict)
     needed_while_there: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, tuple[tuple[str, Any, str], ...]] = field(default_factory=dict)
+    switched_off: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    retentions: Mapping[str, RetentionKind] = field(default_factory=dict)
 
 
 def joined(*kinds: ResourceKinds) -> ResourceKinds:
@@ -101,4 +122,6 @@ def joined(*kinds: ResourceKinds) -> ResourceKinds:
         needed={name: effect for group in kinds for name, effect in group.needed.items()},
         needed_while_there={name: effect for group in kinds for name, effect in group.needed_while_there.items()},
         settings={name: settings for group in kinds for name, settings in group.settings.items()},
+        switched_off={name: settings for group in kinds for name, settings in group.switched_off.items()},
+        retentions={name: kind for group in kinds for name, kind in group.retentions.items()},
     )

@@ -1,6 +1,14 @@
 """Kinds of Google Cloud's resources, by Pulumi's names, as a reviewer of a change asks for them."""
 
-from everspot_clouds.base.resources import ExpiryKind, FleetKind, Inputs, ResourceKinds, TemplateKind
+from everspot_clouds.base.resources import (
+    ExpiryKind,
+    FleetKind,
+    Inputs,
+    ResourceKinds,
+    RetentionKind,
+    TemplateKind,
+)
+from everspot_clouds.gcp import lifecycle
 
 
 def _proactive(inputs: Inputs) -> bool:
@@ -32,21 +40,6 @@ _AUTOSCALER = FleetKind(
     delete_ends=lambda _: False,
 )
 _TEMPLATE = TemplateKind(image=("disks[0].sourceImage",))
-
-
-def _expiries(inputs: Inputs) -> dict[str, float]:
-    """Return the days of the rules that delete live objects by their age (Cloud Storage, "Object Lifecycle
-    Management")."""
-    days: dict[str, float] = {}
-    for rule in inputs.get("lifecycleRules") or ():
-        action, condition = (rule.get(part) if isinstance(rule, dict) else None for part in ("action", "condition"))
-        if not isinstance(action, dict) or not isinstance(condition, dict) or action.get("type") != "Delete":
-            continue
-        age = condition.get("age")
-        if isinstance(age, int | float) and condition.get("withState") != "ARCHIVED":
-            for prefix in condition.get("matchesPrefixes") or ("",):
-                days[str(prefix)] = min(age, days.get(str(prefix), age))
-    return days
 
 
 _CUT_OFF = "instances that use it keep it from being deleted: the update fails when the rest is changed already"
@@ -99,7 +92,14 @@ KINDS = ResourceKinds(
     },
     emptied={"gcp:storage/bucket:Bucket": "forceDestroy"},
     schedulers=frozenset({"everspot:index:GcpSchedulerService"}),
-    expiries={"gcp:storage/bucket:Bucket": ExpiryKind(_expiries)},
+    expiries={"gcp:storage/bucket:Bucket": ExpiryKind(lifecycle.read_bucket)},
+    # Cloud Storage, "Soft delete": seven days unless the bucket says otherwise, and 0 turns it off.
+    retentions={
+        "gcp:storage/bucket:Bucket": RetentionKind("softDeletePolicy.retentionDurationSeconds", 604_800, "seconds")
+    },
+    switched_off={
+        "gcp:storage/bucket:Bucket": (("versioning.enabled", "earlier versions of what is written are no longer kept"),)
+    },
     needed={
         "gcp:compute/network:Network": _CUT_OFF,
         "gcp:compute/subnetwork:Subnetwork": _CUT_OFF,

@@ -1,0 +1,74 @@
+"""Lifecycle rules of S3 buckets that delete objects, as a reviewer of a change asks for them.
+
+Amazon S3 User Guide, "Lifecycle configuration elements" and "Expiring objects": a rule applies to the objects that are
+there, too. A rule with a date stays in effect after it.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from everspot_clouds.base.deletion_rules import (
+    CURRENT,
+    EARLIER,
+    DeletionRule,
+    day_number,
+    known_number,
+    mappings,
+    number_words,
+)
+from everspot_clouds.base.resources import Inputs
+
+
+def read_configuration(inputs: Inputs) -> list[DeletionRule]:
+    """Return the enabled rules of a bucket's lifecycle configuration that delete objects."""
+    rules: list[DeletionRule] = []
+    for rule in mappings(inputs.get("rules")):
+        if rule.get("status") == "Enabled":
+            chosen = rule.get("filter")
+            selection = dict(chosen) if isinstance(chosen, Mapping) else {}
+            both = selection.pop("and", None)
+            selection |= both if isinstance(both, Mapping) else {}
+            prefix = str(selection.pop("prefix", None) or rule.get("prefix") or "")
+            rules += _read(rule, prefix, selection)
+    return rules
+
+
+def read_bucket(inputs: Inputs) -> list[DeletionRule]:
+    """Return the enabled rules that delete objects of those that a bucket itself declares."""
+    rules: list[DeletionRule] = []
+    for rule in mappings(inputs.get("lifecycleRules")):
+        if rule.get("enabled") is not False:
+            rules += _read(rule, str(rule.get("prefix") or ""), {"tags": rule.get("tags")})
+    return rules
+
+
+def _read(rule: Mapping[str, Any], prefix: str, selection: Mapping[str, Any]) -> list[DeletionRule]:
+    selectors = {key: json.dumps(value, sort_keys=True, default=str) for key, value in selection.items() if value}
+    rules = []
+    expiration = _block(rule, "expiration")
+    if (days := expiration.get("days")) is not None and days != 0:
+        limit = known_number(days)
+        words = f"{number_words(limit)} days after they were written"
+        plain = None if selectors else limit
+        rules.append(DeletionRule(prefix, frozenset({CURRENT}), words, {"days": limit}, selectors, plain))
+    elif day := expiration.get("date"):
+        words = f"from {str(day)[:10]} on, whatever their age"
+        rules.append(DeletionRule(prefix, frozenset({CURRENT}), words, {"date": day_number(day)}, selectors))
+    earlier = _block(rule, "noncurrentVersionExpiration")
+    days = earlier.get("noncurrentDays", earlier.get("days"))
+    if days is not None:
+        limits = {"noncurrentDays": known_number(days)}
+        words = f"{number_words(limits['noncurrentDays'])} days after newer ones replaced them"
+        if newer := earlier.get("newerNoncurrentVersions"):
+            limits["newerNoncurrentVersions"] = known_number(newer)
+            words += f", but for the last {number_words(limits['newerNoncurrentVersions'])}"
+        rules.append(DeletionRule(prefix, frozenset({EARLIER}), words, limits, selectors))
+    return rules
+
+
+def _block(rule: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a block of a rule, which one of the provider's types of buckets has as a list with a name in the
+    plural."""
+    block = rule.get(name) or next(iter(mappings(rule.get(f"{name}s"))), None)
+    return block if isinstance(block, Mapping) else {}

@@ -31,7 +31,7 @@ class _Regions:
         self._own = [resource for resource in resources if resource.type.startswith(f"{cloud}:")]
         self._settings_region = settings_region
         self._by_provider = {
-            resource.urn: _known_text(resource.inputs.get("region"))
+            resource.urn: _text(resource.inputs.get("region"))
             for resource in resources
             if resource.type == f"pulumi:providers:{cloud}"
         }
@@ -53,8 +53,8 @@ class _Regions:
             return stated
         if self._settings_region is not None or resource.provider not in self._by_provider:
             return self._default
-        beside = [other for other in self._own if other.provider == resource.provider]
-        return self._by_provider[resource.provider] or self._by_inputs(beside)
+        siblings = [other for other in self._own if other.provider == resource.provider]
+        return self._by_provider[resource.provider] or self._by_inputs(siblings)
 
     def _by_inputs(self, resources: Iterable[DeclaredResource]) -> str | None:
         return _sole(_stated_region(resource) for resource in resources)
@@ -78,7 +78,7 @@ def _sole(regions: Iterable[str | None]) -> str | None:
 
 def _stated_region(resource: DeclaredResource) -> str | None:
     """Return the region that a resource's own inputs name, by its name, its URL, or one of its zones."""
-    if region := _known_text(resource.inputs.get("region")):
+    if region := _text(resource.inputs.get("region")):
         return region.rpartition("/")[2]
     for key in ("availabilityZone", "zone"):
         try:
@@ -88,5 +88,5 @@ def _stated_region(resource: DeclaredResource) -> str | None:
     return None
 
 
-def _known_text(value: Any) -> str | None:
+def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value and not unknown(value) else None

@@ -219,7 +219,7 @@ def _sooner_expiries(step: LoggedStep, kinds: ResourceKinds, new_buckets: frozen
     sooner = [rule for rule in kind.rules(step.new.inputs) if not any(earlier.covers(rule) for earlier in before)]
     return [
         _effect(step, _describe_deletion(rule, before), harm=True)
-        for rule in sorted(sooner, key=lambda rule: (rule.prefix, rule.words))
+        for rule in sorted(sooner, key=lambda rule: (rule.prefix, rule.timing))
     ]
 
 
@@ -229,10 +229,12 @@ def _describe_deletion(rule: DeletionRule, before: Sequence[DeletionRule]) -> st
     names = f"below {rule.prefix}" if rule.prefix else "of every name"
     present = [old for old in before if rule.prefix.startswith(old.prefix) and rule.versions & old.versions]
     days = [old.days for old in present if old.days is not None]
-    was = f"{min(days):g} before" if days and rule.days is not None else present[0].words if present else "never before"
+    was = (
+        f"{min(days):g} before" if days and rule.days is not None else present[0].timing if present else "never before"
+    )
     if present and not was.endswith(" before"):
         was = f"before: {was}"
-    return f"{subject} {names} are deleted {rule.words} ({was}), those that are there too."
+    return f"{subject} {names} are deleted {rule.timing} ({was}), those that are there too."
 
 
 def _lost_keys(step: LoggedStep, kinds: ResourceKinds) -> list[JobEffect]:

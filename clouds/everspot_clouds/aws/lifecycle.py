@@ -13,9 +13,9 @@ from everspot_clouds.base.deletion_rules import (
     EARLIER,
     DeletionRule,
     day_number,
-    known_number,
+    describe_number,
     mappings,
-    number_words,
+    parse_number,
 )
 from everspot_clouds.base.resources import Inputs
 
@@ -25,10 +25,10 @@ def read_configuration(inputs: Inputs) -> list[DeletionRule]:
     rules: list[DeletionRule] = []
     for rule in mappings(inputs.get("rules")):
         if rule.get("status") == "Enabled":
-            chosen = rule.get("filter")
-            selection = dict(chosen) if isinstance(chosen, Mapping) else {}
-            both = selection.pop("and", None)
-            selection |= both if isinstance(both, Mapping) else {}
+            filter_block = rule.get("filter")
+            selection = dict(filter_block) if isinstance(filter_block, Mapping) else {}
+            conjunction = selection.pop("and", None)
+            selection |= conjunction if isinstance(conjunction, Mapping) else {}
             prefix = str(selection.pop("prefix", None) or rule.get("prefix") or "")
             rules += _read(rule, prefix, selection)
     return rules
@@ -48,22 +48,22 @@ def _read(rule: Mapping[str, Any], prefix: str, selection: Mapping[str, Any]) ->
     rules = []
     expiration = _block(rule, "expiration")
     if (days := expiration.get("days")) is not None and days != 0:
-        limit = known_number(days)
-        words = f"{number_words(limit)} days after they were written"
+        limit = parse_number(days)
+        timing = f"{describe_number(limit)} days after they were written"
         plain = None if selectors else limit
-        rules.append(DeletionRule(prefix, frozenset({CURRENT}), words, {"days": limit}, selectors, plain))
+        rules.append(DeletionRule(prefix, frozenset({CURRENT}), timing, {"days": limit}, selectors, plain))
     elif day := expiration.get("date"):
-        words = f"from {str(day)[:10]} on, whatever their age"
-        rules.append(DeletionRule(prefix, frozenset({CURRENT}), words, {"date": day_number(day)}, selectors))
+        timing = f"from {str(day)[:10]} on, whatever their age"
+        rules.append(DeletionRule(prefix, frozenset({CURRENT}), timing, {"date": day_number(day)}, selectors))
     earlier = _block(rule, "noncurrentVersionExpiration")
     days = earlier.get("noncurrentDays", earlier.get("days"))
     if days is not None:
-        limits = {"noncurrentDays": known_number(days)}
-        words = f"{number_words(limits['noncurrentDays'])} days after newer ones replaced them"
+        limits = {"noncurrentDays": parse_number(days)}
+        timing = f"{describe_number(limits['noncurrentDays'])} days after newer ones replaced them"
         if newer := earlier.get("newerNoncurrentVersions"):
-            limits["newerNoncurrentVersions"] = known_number(newer)
-            words += f", but for the last {number_words(limits['newerNoncurrentVersions'])}"
-        rules.append(DeletionRule(prefix, frozenset({EARLIER}), words, limits, selectors))
+            limits["newerNoncurrentVersions"] = parse_number(newer)
+            timing += f", but for the last {describe_number(limits['newerNoncurrentVersions'])}"
+        rules.append(DeletionRule(prefix, frozenset({EARLIER}), timing, limits, selectors))
     return rules
 
 

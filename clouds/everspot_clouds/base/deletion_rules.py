@@ -17,7 +17,7 @@ class DeletionRule:
     Attributes:
         prefix: Beginning of the names of the objects.
         versions: The versions that it deletes, of CURRENT and EARLIER.
-        words: When an object is deleted, for people.
+        timing: When an object is deleted, for people.
         limits: Conditions under which a larger number deletes fewer objects, or later; infinitely low where it is not
             known.
         selectors: Conditions under which another value selects other objects.
@@ -26,7 +26,7 @@ class DeletionRule:
 
     prefix: str
     versions: frozenset[str]
-    words: str
+    timing: str
     limits: Mapping[str, float] = field(default_factory=dict)
     selectors: Mapping[str, Hashable] = field(default_factory=dict)
     days: float | None = None
@@ -49,12 +49,12 @@ def day_number(text: Any) -> float:
         return -math.inf
 
 
-def known_number(value: Any) -> float:
+def parse_number(value: Any) -> float:
     """Return a number of inputs; infinitely low if it is not known before the update."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else -math.inf
 
 
-def number_words(value: float) -> str:
+def describe_number(value: float) -> str:
     """Return a number for people."""
     return "an unknown number of" if value == -math.inf else f"{value:g}"
 

@@ -12,9 +12,9 @@ from everspot_clouds.base.deletion_rules import (
     EARLIER,
     DeletionRule,
     day_number,
-    known_number,
+    describe_number,
     mappings,
-    number_words,
+    parse_number,
 )
 from everspot_clouds.base.resources import Inputs
 
@@ -54,27 +54,27 @@ def read_bucket(inputs: Inputs) -> list[DeletionRule]:
 def _read(condition: Mapping[str, Any]) -> list[DeletionRule]:
     limits: dict[str, float] = {}
     selectors: dict[str, Hashable] = {}
-    words = []
+    phrases = []
     for key, (flag, meaning) in _NUMBERS.items():
         value = condition.get(key)
         if value or (value is not None and condition.get(flag) is True):
-            limits[key] = known_number(value)
-            words.append(meaning.format(number_words(limits[key])))
+            limits[key] = parse_number(value)
+            phrases.append(meaning.format(describe_number(limits[key])))
     for key, meaning in _DATES.items():
         if value := condition.get(key):
             limits[key] = -day_number(value) if day_number(value) > 0 else day_number(value)
-            words.append(meaning.format(str(value)[:10]))
+            phrases.append(meaning.format(str(value)[:10]))
     for key, meaning in _SELECTORS.items():
         if value := condition.get(key):
-            chosen = sorted(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
-            selectors[key] = tuple(chosen)
-            words.append(meaning.format(" or ".join(chosen)))
+            values = sorted(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
+            selectors[key] = tuple(values)
+            phrases.append(meaning.format(" or ".join(values)))
     versions = _STATES.get(str(condition.get("withState")), frozenset({CURRENT, EARLIER}))
     if _OF_EARLIER & limits.keys():
         versions &= {EARLIER}
     days = limits.get("age") if limits.keys() == {"age"} and not selectors else None
     prefixes = condition.get("matchesPrefixes")
     return [
-        DeletionRule(str(prefix), versions, ", ".join(words) or "at once", limits, selectors, days)
+        DeletionRule(str(prefix), versions, ", ".join(phrases) or "at once", limits, selectors, days)
         for prefix in (prefixes if isinstance(prefixes, list | tuple) and prefixes else ("",))
     ]

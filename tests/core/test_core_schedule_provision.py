@@ -28,6 +28,7 @@ from provision_helpers import (
     ON_DEMAND,
     SPOT,
     TICK,
+    TYPE,
     WORK,
     World,
     decide,
@@ -203,6 +204,41 @@ def test_a_job_that_is_late_for_good_is_launched_as_one_without_a_deadline(due, 
     """The job takes 10 hours, and was submitted 2 hours ago."""
     view = job(due=due, work=WORK, ago=2.0, record=lost())
     assert only_action(decide(view, pools=[pool(), pool(ON_DEMAND)]), Launch).market is market
+
+
+FAST = TYPE.model_copy(update={"name": "fast"})
+QUICK = {"due": 6.3, "work": outlook(24.0), "ago": 1.0, "speeds": {"fast": 4.0}}
+"""24 hours of work, 6 on the fast type, which leaves 0.3 hours to spare."""
+
+
+def with_fast_pool(**fast_pool):
+    return {"pools": [pool(), pool(ON_DEMAND), pool(ON_DEMAND, kind=FAST, usd=6.0, **fast_pool)], "types": (TYPE, FAST)}
+
+
+@pytest.mark.parametrize("available", [5, 0])
+@pytest.mark.parametrize("spot_is_coming", [False, True])
+def test_a_job_in_time_stays_on_its_fast_instance_when_its_pool_has_no_more(available, spot_is_coming):
+    view, instances = holding(job(**QUICK), instance("i-0", ON_DEMAND, kind=FAST, ago=1.0))
+    instances += [instance("i-1")] * spot_is_coming
+    actions = decide(view, instances, **with_fast_pool(available=available))
+    assert [a.cause for a in actions if isinstance(a, Stay)] == [Why.RUNS_WELL]
+    assert names(actions, Release) == ["i-1"] * spot_is_coming
+
+
+@pytest.mark.parametrize("on_spot", [False, True])
+def test_the_last_instance_of_a_fast_pool_is_kept_for_the_job_that_it_was_launched_for(on_spot):
+    view, coming = job(**QUICK), instance("i-1", ON_DEMAND, kind=FAST, ready=False)
+    instances = []
+    if on_spot:
+        view, instances = holding(view, instance("i-0", ago=1.0))
+    action = only_action(decide(view, [*instances, coming], **with_fast_pool(available=0)), Stay if on_spot else Hold)
+    assert action.cause is Why.ON_ITS_WAY
+
+
+def test_a_fast_pool_that_has_been_dry_for_long_before_is_used_while_it_has_capacity():
+    behaviour = Behaviour(up=True, since=NOW - HOUR, first=NOW - 900 * HOUR, ups=(50.0,), downs=(30.0,))
+    launch = only_action(decide(job(**QUICK), **with_fast_pool(behaviour=behaviour)), Launch)
+    assert (launch.instance_type, launch.market) == ("fast", ON_DEMAND)
 
 
 @pytest.mark.parametrize("available", [None, 0])

@@ -115,7 +115,8 @@ def forecast_job(
     if move_cost is not STAYING and market.changeover is not None:
         job = _with_changeover(job, market)
     stock = market.stock(job, now)
-    offers = build_offers(stock, job, now)
+    own_types = {held_pool.instance_type} if held_pool is not None and held_pool.market is Market.ON_DEMAND else ()
+    offers = build_offers(stock, job, now, own_types)
     pools = (*offers.spot_pools, *offers.on_demand_pools)
     available = [p for p in pools if p.has_capacity(job.nodes)]
     room = [p for p in available if market.fits(job.nodes, p.usd_per_hour)]

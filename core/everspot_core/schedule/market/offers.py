@@ -1,6 +1,7 @@
 """The offers of the pools to a job, in the terms of the market policy: hours, and dollars for an hour of work."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -8,12 +9,13 @@ from typing import NamedTuple
 
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.records import Market
+from everspot_core.schedule.awaited_instances import is_going
 from everspot_core.schedule.jobs import HOUR, job_outlook
 from everspot_core.schedule.market.policy import HeldCapacity, Need
 from everspot_core.schedule.market.ranking import REFUSAL_HALF_LIFE, RankedPool, delays, rank
 from everspot_core.schedule.market.rightsize import NO_LATER, TOO_LATE, PricedType, rightsize
 from everspot_core.schedule.market.stock import Stock
-from everspot_core.schedule.view import JobView, Outlook, PoolView
+from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolView, instance_pool
 
 INDIFFERENCE = 0.1
 """If the costs of all pools for the same work differ by at most this fraction, the order of pools does not count."""
@@ -33,6 +35,7 @@ class Offers:
     - `stock`: the pools, as for all jobs of its kind.
     - `fastest`: the speed of the on-demand pool that would finish the job first. Hours of work are at that speed.
     - `dry`: the longest recent time, in hours, for which that pool had no capacity.
+    - `attainable`: the speed of the fastest on-demand instance that the job has, or that has capacity now.
     """
 
     job: JobView
@@ -40,6 +43,7 @@ class Offers:
     stock: Stock
     fastest: float
     dry: float
+    attainable: float
 
     @property
     def spot_pools(self) -> tuple[PoolView, ...]:
@@ -99,10 +103,26 @@ class _SizedPool(NamedTuple):
     usd: float
 
 
-def build_offers(stock: Stock, job: JobView, now: datetime) -> Offers:
-    """Return the offers for this job, which is of the stock's kind."""
+def build_offers(stock: Stock, job: JobView, now: datetime, own_types: Iterable[str]) -> Offers:
+    """Return the offers for this job, which is of the stock's kind. `own_types`: the types of the on-demand instances
+    that it has, as `own_on_demand_types` returns them."""
     fastest, dry = _fastest_prospect(job, stock.on_demand_prospects)
-    return Offers(job=job, now=now, stock=stock, fastest=fastest, dry=dry)
+    speeds = [*(speed for speed, _ in stock.on_demand_prospects), *map(stock.speed, own_types)]
+    return Offers(job=job, now=now, stock=stock, fastest=fastest, dry=dry, attainable=max(speeds, default=1.0))
+
+
+def own_on_demand_types(instances: Iterable[InstanceView]) -> Mapping[str, set[str]]:
+    """Return, by job, the types of the on-demand instances that it holds or that are on their way to it."""
+    types: dict[str, set[str]] = defaultdict(set)
+    for instance in instances:
+        pool, assignment = instance_pool(instance), instance.assignment
+        if pool is None or pool.market is not Market.ON_DEMAND or instance.is_gone or is_going(instance):
+            continue
+        holders = instance.residents or (assignment.jobs if assignment is not None else ())
+        for job_id in holders or (instance.launched_for,):
+            if job_id is not None:
+                types[job_id].add(pool.instance_type)
+    return types
 
 
 def build_need(

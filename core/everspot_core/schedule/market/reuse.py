@@ -8,6 +8,7 @@ There is one exception. If the cap leaves no room for a launch, a job of unknown
 cheaper than on-demand. Otherwise a queue of short jobs would have the whole fleet replaced over and over.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
 
@@ -15,7 +16,7 @@ from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.records import Market
 from everspot_core.schedule.jobs import CHANGEOVER, HOUR, critical, job_outlook
 from everspot_core.schedule.market.failover import failed_over
-from everspot_core.schedule.market.offers import INDIFFERENCE, Offers, build_offers
+from everspot_core.schedule.market.offers import INDIFFERENCE, Offers, build_offers, own_on_demand_types
 from everspot_core.schedule.market.steering import Steering
 from everspot_core.schedule.market.stock import Stocks
 from everspot_core.schedule.provisioning.launch_cap import CapRoom
@@ -39,6 +40,10 @@ class Reuse:
     @cached_property
     def _room(self) -> CapRoom:
         return CapRoom(self._view)
+
+    @cached_property
+    def _own_types(self) -> Mapping[str, set[str]]:
+        return own_on_demand_types(self._view.instances)
 
     @cached_property
     def _usd(self) -> dict[PoolKey, float]:
@@ -111,5 +116,6 @@ class Reuse:
 
     def _job_offers(self, job: JobView) -> Offers:
         if job.job_id not in self._offers:
-            self._offers[job.job_id] = build_offers(self._stocks.for_job(job), job, self._now)
+            stock, own_types = self._stocks.for_job(job), self._own_types.get(job.job_id, ())
+            self._offers[job.job_id] = build_offers(stock, job, self._now, own_types)
         return self._offers[job.job_id]

@@ -16,8 +16,9 @@ from everspot_core.schedule.view import InstanceView, JobView, Outlook, PoolView
 
 NO_TIME = timedelta(0)
 LATE = 0.1
-"""A job that misses its deadline by more than this fraction of the time that it had, and by more than a changeover, is
-late for good: the deadline no longer justifies on-demand. Below, the estimate may be wrong by as much."""
+"""A job that misses its deadline by more than this fraction of the time that it had, and by more than a changeover, on
+the fastest on-demand instance that it has or could have now, is late: the deadline no longer justifies on-demand.
+Below, the estimate may be wrong by as much."""
 
 
 class MarketContext(Protocol):
@@ -131,7 +132,8 @@ class Steering:
             return deadline
         need = self._need(work, deadline, offers)
         tolerance = LATE * ((deadline - job.submission.submitted_at) / HOUR)
-        return None if need.remaining - need.time > max(tolerance, need.changeover_upper) else deadline
+        lateness = work.remaining / HOUR / offers.attainable - need.time
+        return None if lateness > max(tolerance, need.changeover_upper) else deadline
 
     def _after_spare_time(self, job: JobView, spare_time: timedelta) -> datetime | None:
         """Return when a waiting job has no more spare time. The spare time only passes within the job's hours, and not

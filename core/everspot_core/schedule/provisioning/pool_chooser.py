@@ -10,7 +10,7 @@ from everspot_core.schedule.actions import Hold, Launch, ReasonFigures, Refuse, 
 from everspot_core.schedule.admission import Admission
 from everspot_core.schedule.jobs import job_outlook
 from everspot_core.schedule.market.failover import PREEMPTIONS
-from everspot_core.schedule.market.offers import Acceptable, Offers, build_offers
+from everspot_core.schedule.market.offers import Acceptable, Offers, build_offers, own_on_demand_types
 from everspot_core.schedule.market.policy import MarketChoice
 from everspot_core.schedule.market.stock import Stocks
 from everspot_core.schedule.provisioning.feasibility import refusal
@@ -39,12 +39,13 @@ class PoolChooser:
         }
         sound_pools = [p for p in view.pools if p.instance_type.name not in self._suspended]
         self._stocks = Stocks(sound_pools, view.unions, now, view.tick)
+        self._own_types = own_on_demand_types(view.instances)
         self._room = CapRoom(view)
         self._at_cap: dict[str, ReasonFigures] = {}
 
     def offers(self, job: JobView) -> Offers:
         """Return the offers that are left for the job."""
-        return build_offers(self._stocks.for_job(job), job, self._now)
+        return build_offers(self._stocks.for_job(job), job, self._now, self._own_types.get(job.job_id, ()))
 
     def hold_for_suspension(self, job: JobView) -> Hold | None:
         """Return the hold of a job that one of the suspended types could hold; None if none of them could."""

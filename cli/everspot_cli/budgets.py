@@ -148,10 +148,8 @@ def _spending(
     claims: dict[str, list[Tenure]] = defaultdict(list)
     for dossier in dossiers:
         team = dossier.submission.spec.tags.get("Team", "")
-        record = dossier.record
-        released_at = record.changed_at if record is not None and not record.state.owned else now
-        for attempt in attempts(dossier.events):
-            tenure = Tenure(team, attempt.start, attempt.end or released_at, attempt.share, attempt.gpus)
+        for attempt in attempts(dossier.events, record=dossier.record):
+            tenure = Tenure(team, attempt.start, attempt.end or now, attempt.share, attempt.gpus)
             claims[attempt.instance_id or ""].append(tenure)
     daily_spending: dict[tuple[date, str], Amount] = {}
     lately: dict[tuple[date, str], Amount] = {}

@@ -107,12 +107,11 @@ class BudgetSpending:
         """Note which instances the job has held. Its record may know the end of the last tenure before its events
         do."""
         job, team = submission.job_id, submission.spec.tags.get("Team", "")
-        released_at = record.changed_at if record is not None and not record.state.owned else _OPEN
         tenures_by_instance: dict[str, list[Tenure]] = defaultdict(list)
-        for attempt in attempts(events):
+        for attempt in attempts(events, record=record):
             if attempt.instance_id is not None:
                 tenures_by_instance[attempt.instance_id].append(
-                    Tenure(team, attempt.start, attempt.end or released_at, attempt.share, attempt.gpus)
+                    Tenure(team, attempt.start, attempt.end or _OPEN, attempt.share, attempt.gpus)
                 )
         for instance, tenures in tenures_by_instance.items():
             if instance not in self._done:

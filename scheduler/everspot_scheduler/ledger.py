@@ -371,7 +371,7 @@ class Ledger:
                 catalogue=self.catalogue,
                 rules=self.billing,
                 alive_at=alive_at,
-                released_at=None if record.state.owned else record.changed_at,
+                record=record,
             )
             spent_by_job[job] = Spent(dollars=used.dollars, gpu_hours=used.gpu_hours)
         return spent_by_job

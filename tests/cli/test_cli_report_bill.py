@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from everspot_clouds.price_files import write_table
 from everspot_core.capacity.price_table import PriceTable, TypePrice
+from everspot_core.jobs.records import EventKind, Reason
 from report_helpers import ROOT, T0, audit, market_log
 
 
@@ -56,3 +57,26 @@ def test_what_was_spent_does_not_depend_on_the_folder_of_the_command(past, tmp_p
     write_table(project / "prices", table)
     monkeypatch.chdir(project)
     assert [past.run("--json", *command).json for command in commands] == before
+
+
+def test_a_job_whose_last_event_is_missing_is_billed_to_its_release(world, monkeypatch):
+    """An agent that cannot write its last event releases the job nevertheless, on an instance that lives on."""
+    monkeypatch.setenv("EVERSPOT_CLOCK", f"1e-12@{T0.timestamp() + 10 * 86_400:.0f}")
+    world.launch("i-base", 0)
+    for job, seconds in (("whole", 100), ("cut", 8000)):
+        world.submit(job, seconds, tags={"Team": job})
+        world.assign(job, "i-base", seconds + 10)
+        world.start(job, seconds + 20)
+        world.to(seconds + 3610)
+        if job == "whole":
+            world.emit(job, EventKind.FINISHED, step=10)
+        world.leave(job, seconds + 3610, Reason.FINISHED)
+    jobs = {row["job_id"]: row for row in world.run("--json", "report").json["jobs"]}
+    assert jobs["cut"]["cost_usd"] == jobs["whole"]["cost_usd"] == pytest.approx(0.096)
+    assert jobs["cut"]["job_duration_seconds"] == 3600
+    charged = world.run("--json", "chargeback", "--month", "2026-03").json["by"]["Team"]
+    assert {row["value"]: row["cost_usd"] for row in charged}["cut"] == jobs["cut"]["cost_usd"]
+    until = (T0 + timedelta(seconds=9810)).isoformat()
+    earlier = {row["job_id"]: row for row in world.run("--json", "report", "--as-of", until).json["jobs"]}
+    assert earlier["cut"]["cost_usd"] == pytest.approx(0.048), "it ran at that moment"
+    assert earlier["cut"]["state"] == "RUNNING"

@@ -302,7 +302,7 @@ class ComparisonRun:
         now = self._session.now
         until = record.changed_at if record.state.final else now
         occupied = record.held_time(until)
-        history = attempts(dossier.events)
+        history = attempts(dossier.events, record=record)
         if occupied is None:
             occupied = sum((max(timedelta(0), min(a.end or until, until) - a.start) for a in history), timedelta(0))
         skipped = progress.metrics.get("skipped_steps")

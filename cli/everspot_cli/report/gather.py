@@ -78,6 +78,7 @@ def gather(session: Session, as_of: datetime | None = None, *, settles: bool = F
         as_of,
         _read_last_steps(store, events),
         rules=session.cloud.billing,
+        records={job: r for job, r in records.items() if earlier is None or r.changed_at <= as_of},
     )
     return Material(
         cluster=session.manifest.cluster,

@@ -54,7 +54,7 @@ def find_length(
     for dossier in find_past_runs(session, [file_job.name, spec.name]).values():
         share = _share_of_full_size(dossier.submission.spec, spec.fidelity)
         if share is not None and not dossier.submission.warm_start:
-            runs.append(time_run(attempts(dossier.events), share))
+            runs.append(time_run(attempts(dossier.events, record=dossier.record), share))
     measured = estimate_length([run for run in runs if run is not None], start)
     if measured is None and trial.expected_duration is not None:
         work = trial.expected_duration

@@ -176,7 +176,7 @@ def _job(session: Session, job_id: str) -> JobRead | None:
     cancelling = store.cancels.get(job_id) is not None
     row = job_row(dossier.submission, record, events, now, cancelling, owners, scale=session.clock.scale)
     explain(session, [row])
-    history = attempts(events)
+    history = attempts(events, record=record)
     record = record or pending(job_id, dossier.submission.submitted_at)
     path = Path(job_id, dossier.submission.submitted_at, record, tuple(history), tuple(interruptions(history)), now)
     return JobRead(

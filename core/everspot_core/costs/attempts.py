@@ -4,7 +4,8 @@ that cost.
 Definitions, used by report and budget alike:
 
 - An *attempt* is one ownership (one epoch): from its assignment to its release, which is the first of interrupted,
-  lost, error, finished, failed or cancelled; without any, the next assignment. Where the owner's agent was restarted
+  lost, error, finished, failed or cancelled; without any, the next assignment, or the release by the job's record: an
+  agent may end without having written its last event. Where the owner's agent was restarted
   and took the job up again under the same epoch, the time before the restart is an attempt of its own, which was
   lost. A loss that was taken back, because the owner lived and renewed its lease, does not count.
 - An *interruption* is an attempt that ended without the job's own doing (`Reason.preemption`).
@@ -21,7 +22,7 @@ Definitions, used by report and budget alike:
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import pairwise, zip_longest
@@ -30,7 +31,7 @@ from typing import Any
 from everspot_core.capacity.market import Market, PoolKey
 from everspot_core.costs.prices import seconds_between
 from everspot_core.jobs.events import STOP_TRIGGER
-from everspot_core.jobs.records import Event, EventKind, Reason
+from everspot_core.jobs.records import Event, EventKind, JobRecord, Reason
 from everspot_core.jobs.reported_values import MOST_SECONDS, parse_count, parse_number
 
 _FINAL = {EventKind.FINISHED, EventKind.FAILED, EventKind.CANCELLED}
@@ -150,12 +151,15 @@ class Interruption:
         return max(0.0, float(seconds_between(self.attempt.end, self.resumed_at)))
 
 
-def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None) -> list[Attempt]:
+def attempts(
+    events: Iterable[Event], reported: Mapping[int, int] | None = None, *, record: JobRecord | None = None
+) -> list[Attempt]:
     """Return the ownerships of one job, oldest first.
 
     Args:
         events: All events of the job, in any order.
         reported: Last step that was seen by epoch, from elsewhere (metrics), where events may know less.
+        record: The job's record. The event of the last release may come later than the record, or never.
     """
     ordered = sorted(events, key=lambda e: (e.at, e.epoch, e.writer, e.seq))
     by_epoch: dict[int, list[Event]] = defaultdict(list)
@@ -173,7 +177,17 @@ def attempts(events: Iterable[Event], reported: Mapping[int, int] | None = None)
             before = parse_count(next_life[0].data.get("step_before")) or 0
             history.append(_attempt(life, assigned, next_life[0], None, before))
         history.append(_attempt(last, assigned, successor, final, (reported or {}).get(epoch, 0)))
+    if history and record is not None:
+        history[-1] = _ended_by_record(history[-1], record)
     return history
+
+
+def _ended_by_record(attempt: Attempt, record: JobRecord) -> Attempt:
+    """Return the last attempt with its end. If no event names the end, the job's record does."""
+    if attempt.end is not None or record.state.owned or record.epoch < attempt.epoch:
+        return attempt
+    reason = record.last_reason if attempt.training_at is not None else None
+    return replace(attempt, end=max(attempt.start, record.changed_at), reason=reason)
 
 
 def _lives(events: Sequence[Event]) -> list[list[Event]]:
@@ -298,10 +312,13 @@ def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
     return result_list
 
 
-def ended_at(events: Iterable[Event]) -> datetime | None:
-    """Return when the job ended; None if it has not, or if it ran again after an event that seemed to end it."""
+def ended_at(events: Iterable[Event], record: JobRecord | None = None) -> datetime | None:
+    """Return when the job ended, by its events or else by its record; None if it has not, or if it ran again after an
+    event that seemed to end it."""
     last = _final_event(sorted(events, key=lambda e: e.at))
-    return last.at if last is not None else None
+    if last is not None:
+        return last.at
+    return record.changed_at if record is not None and record.state.final else None
 
 
 def _final_event(ordered: Sequence[Event]) -> Event | None:

@@ -26,7 +26,7 @@ from everspot_core.costs.ledger import UNKNOWN, EndRecord, LaunchRecord, PricePo
 from everspot_core.costs.nodes import PodSpan, is_billed, pod_spans, pods_by_node, tenures_by_machine
 from everspot_core.costs.occupancy import Tenure, in_order, parts
 from everspot_core.costs.prices import PriceBook, PriceSegment, exact, notes, seconds_between, total
-from everspot_core.jobs.records import Event, Market
+from everspot_core.jobs.records import Event, JobRecord, Market
 
 __all__ = [
     "Bill",
@@ -186,6 +186,7 @@ def bill(
     reported: Mapping[tuple[str, int], int] | None = None,
     *,
     rules: BillingRules,
+    records: Mapping[str, JobRecord] | None = None,
 ) -> Bill:
     """Compute the bill at the moment `as_of` from the ledger and the events by job.
 
@@ -198,13 +199,21 @@ def bill(
         as_of: Market time.
         reported: Last step seen by (job, epoch), where metrics know more than events.
         rules: The cloud's.
+        records: The jobs' records as of that moment, by job id. A record may know an end that no event names.
     """
     book, ended = PriceBook(points, catalogue), {e.instance_id: e for e in ends}
     reported_by_job: dict[str, dict[int, int]] = defaultdict(dict)
     for (job, epoch), step in (reported or {}).items():
         reported_by_job[job][epoch] = step
-    histories = {job: attempts(own, reported_by_job.get(job, {})) for job, own in sorted(events.items())}
-    lost = {job: lost_spans(history, min(as_of, ended_at(events[job]) or as_of)) for job, history in histories.items()}
+    known_records = records or {}
+    histories = {
+        job: attempts(own, reported_by_job.get(job, {}), record=known_records.get(job))
+        for job, own in sorted(events.items())
+    }
+    lost = {
+        job: lost_spans(history, min(as_of, ended_at(events[job], known_records.get(job)) or as_of))
+        for job, history in histories.items()
+    }
     recorded = {launch.instance_id: launch for launch in launches}
     tenures, pods = _list_tenures(histories, recorded, ended, as_of), pods_by_node(recorded.values())
     instances = tuple(

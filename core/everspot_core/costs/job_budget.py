@@ -11,7 +11,7 @@ from everspot_core.costs.billing import BillingRules
 from everspot_core.costs.ledger import EndRecord, LaunchRecord
 from everspot_core.costs.nodes import billed_record
 from everspot_core.costs.prices import HOUR, PriceBook, exact, seconds_between
-from everspot_core.jobs.records import Event, Role
+from everspot_core.jobs.records import Event, JobRecord, Role
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def spent(
     catalogue: Catalogue,
     rules: BillingRules,
     alive_at: Mapping[str, datetime] | None = None,
-    released_at: datetime | None = None,
+    record: JobRecord | None = None,
 ) -> BudgetUse:
     """Return the amount that the job of these events has used up to `now`, by the rules of the bill.
 
@@ -43,17 +43,16 @@ def spent(
     Args:
         alive_at: The moment up to which each instance without an end is known to have lived. Later time does not count:
             the instance may have ended long ago. An instance that is not named counts up to `now`.
-        released_at: When the job was released from its last instance, by its record; None while it holds one. The event
-            of the release may come later, or never.
+        record: The job's record, which may know the end of the last attempt before the events do.
     """
     dollars, gpu_seconds = Fraction(0), Fraction(0)
-    for attempt in attempts(events):
+    for attempt in attempts(events, record=record):
         launch = launches.get(attempt.instance_id or "") or _launch_record(attempt)
         if launch is None:
             continue
         ended = ends.get(launch.instance_id)
         known_until = ended.ended_at if ended else (alive_at or {}).get(launch.instance_id, now)
-        end = min(attempt.end or released_at or now, known_until, now)
+        end = min(attempt.end or now, known_until, now)
         billed = billed_record(launch, launches)
         start = max(attempt.start, launch.launched_at, billed.launched_at)
         if not _is_waived(billed, ends.get(billed.instance_id), rules):

@@ -1,11 +1,13 @@
 """Reads the jobs of a sweep or a comparison, and what each has cost."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from everspot_core.costs.job_budget import spent
 from everspot_core.costs.prices import PriceBook
 from everspot_core.costs.team_budgets import Amount
 from everspot_core.jobs.job_archive import Dossier
+from everspot_core.jobs.records import JobRecord
 
 from everspot_cli.session import Session
 from everspot_cli.visits import spent_abroad
@@ -33,6 +35,9 @@ def read_dossiers(session: Session, job_ids: Iterable[str]) -> dict[str, Dossier
 def compute_spending(session: Session, dossiers: Mapping[str, Dossier]) -> dict[str, Amount]:
     """Return what each job that has begun has cost so far, by the rules of the bill, with its visits to other clusters.
 
+    An owner that has not renewed its lease in time counts up to its last renewal. While no scheduler runs, nothing
+    records the end of its instance.
+
     Raises:
         StoreError: if the store could not be asked.
     """
@@ -48,6 +53,15 @@ def compute_spending(session: Session, dossiers: Mapping[str, Dossier]) -> dict[
         used = spent(
             dossier.events, submitted_at=dossier.submission.submitted_at, now=session.now, launches=launches,
             ends=ends, prices=prices, catalogue=session.billing_catalogue, rules=session.cloud.billing,
+            alive_at=_last_renewal(session, dossier.record), record=dossier.record,
         )  # fmt: skip
         spending[job] = Amount(used.dollars, used.gpu_hours) + spent_abroad(dossier.record)
     return spending
+
+
+def _last_renewal(session: Session, record: JobRecord | None) -> dict[str, datetime]:
+    """Return the job's owner and the moment of its last renewal, if its lease has expired; otherwise nothing."""
+    if record is None or record.owner is None:
+        return {}
+    has_expired = session.now - record.changed_at > session.clock.to_market(session.manifest.limits.lease_ttl)
+    return {record.owner: record.changed_at} if has_expired else {}

@@ -65,7 +65,9 @@ def job_row(
     zero = timedelta(0)  # the least length: by the clocks of two machines an attempt may end before it starts
     job_duration = record.held_time(until)
     if job_duration is None:
-        job_duration = sum((max(zero, min(a.end or until, until) - a.start) for a in attempts(events, record=record)), start=zero)
+        job_duration = sum(
+            (max(zero, min(a.end or until, until) - a.start) for a in attempts(events, record=record)), start=zero
+        )
     progress = latest_progress(record, events)
     owner = (instances or {}).get(record.owner or "")
     return {

@@ -56,6 +56,11 @@ class Playground:
         progress = Progress(step=step, total_steps=total, metrics={"test_accuracy": value})
         self.world.save(record.model_copy(update={"progress": progress}))
 
+    def renews(self, job: str) -> None:
+        """The job's owner renews its lease at the moment of the commands."""
+        record = self.world.record(job)
+        self.world.save(record.model_copy(update={"changed_at": Session().now}))
+
     def ends(self, job: str, reason: Reason) -> None:
         self.seconds += 3600
         record, kind = self.world.record(job), ENDS[reason]

@@ -1,6 +1,7 @@
 """`everspot sweep`: the study is in the store, trials are jobs, and the command can be interrupted at any moment."""
 
 import pkgutil
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -210,6 +211,24 @@ def test_nothing_begins_and_nothing_goes_on_once_the_budget_is_used_up(play: Pla
     assert standing.over
     assert len(standing.trials) == 3
     assert play.world.record(third).state is JobState.CANCELLED
+
+
+def test_a_silent_trial_costs_up_to_its_last_renewal_and_ends_no_other_trial(play: Playground) -> None:
+    """While no scheduler runs, neither the end of an instance nor the loss of its trial is written."""
+    caps = {"budget": {"dollars": 8.0}}
+    play.sweep(**caps).turn()
+    silent, healthy = play.waiting()
+    play.start(silent)
+    play.start(healthy)
+    play.renews(healthy)
+    last_renewal = play.world.record(silent).changed_at + timedelta(hours=1)
+    play.world.save(play.world.record(silent).model_copy(update={"changed_at": last_renewal}))
+    standing = play.sweep(**caps).turn()
+    assert [trial.spent.dollars for trial in standing.trials] == [
+        pytest.approx(0.096, rel=0.01),
+        pytest.approx(48 * 0.096, rel=0.01),
+    ]
+    assert not play.world.store.cancels.names()
 
 
 def test_two_writers_of_a_journal_lose_nothing_of_each_other(play: Playground) -> None:

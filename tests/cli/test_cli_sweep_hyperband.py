@@ -123,6 +123,8 @@ def test_a_hyperband_sweep_ends_at_its_budget(play: Playground) -> None:
         play.reports(job, 5, 0.5)
     play.ends(first, Reason.FINISHED)
     play.world.to(play.seconds + 3600)
+    for job in others:
+        play.renews(job)
     standing = play.sweep(**poor).turn()
     assert standing.exhausted
     assert len(standing.trials) == 3

@@ -93,7 +93,9 @@ def measure_run(
         hours = [d.record.held_seconds / 3600 for d in past.values() if d.record is not None and d.record.held_seconds]
         source = f"measured: the median of {counted(len(costs), 'past run')} of {spec.name}"
         usd, span = median(costs), median(hours) if hours else None
-        timed = filter(None, (time_run(attempts(dossier.events, record=dossier.record), 1.0) for dossier in past.values()))
+        timed = filter(
+            None, (time_run(attempts(dossier.events, record=dossier.record), 1.0) for dossier in past.values())
+        )
         starts = measured_starts(timed)
         until_training = median_length(starts) if starts else start.expected
         start_usd = min(usd, usd / span * (until_training / _HOUR)) if span else 0.0

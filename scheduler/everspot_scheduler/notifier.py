@@ -37,6 +37,7 @@ class Notifier:
         self._failed: dict[str, tuple[int, timedelta]] = {}
         self._sending: dict[str, Future[None]] = {}
         self._reached: dict[str, set[Notifications]] = {}
+        self._pending: set[str] | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="everspot-notify")
 
     def look(self, observation: Observation, anomalies: Sequence[Anomaly] = ()) -> None:
@@ -44,7 +45,7 @@ class Notifier:
         open."""
         settings = self._manifest_watch.manifest.notifications
         if settings is None or (settings.topic_arn is None and settings.webhook_secret_arn is None):
-            self._since, self._was_off = {}, True
+            self._since, self._was_off, self._pending = {}, True, set()
             return
         if self._sent is None:
             self._sent = {key for key in self._store.sent_notices.scan() if not key.startswith(SINCE)}
@@ -58,7 +59,9 @@ class Notifier:
         now, cluster = self._store.clock.now(), self._manifest_watch.manifest.cluster
         unusual = due_anomalies(cluster, anomalies, self._since)
         self._forget(observation, {notification.key for notification in unusual}, self._sent)
-        for notification in [*unusual, *due(cluster, jobs, now, self._since)]:
+        of_jobs = due(cluster, jobs, now, self._since)
+        self._pending = {str(each.data["job_id"]) for each in of_jobs if each.key not in self._sent}
+        for notification in [*unusual, *of_jobs]:
             if len(self._sending) >= AT_ONCE:
                 return
             if (
@@ -67,6 +70,11 @@ class Notifier:
                 and self._may_try(notification)
             ):
                 self._sending[notification.key] = self._pool.submit(self._send, settings, notification)
+
+    def is_pending(self, job_id: str) -> bool:
+        """Return whether a due notification of the job is neither sent nor given up. Before a `look`, any job may have
+        one."""
+        return self._pending is None or job_id in self._pending
 
     def close(self) -> None:
         """Send nothing more. Messages that are being sent are not waited for; the next scheduler sends them again."""

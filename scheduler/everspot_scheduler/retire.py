@@ -1,7 +1,8 @@
 """Moves ended jobs to the archive and ended instances to the ledger, out of the tables that every tick lists."""
 
 import logging
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from everspot_core.jobs.records import JobRecord
 from everspot_store import BadDocument, Store
@@ -14,15 +15,22 @@ from everspot_scheduler.parallel import run_parallel
 
 AT_ONCE = 24
 """The most jobs, and the most instances, that leave in one tick, so that no tick is long."""
+NOTIFIED_WITHIN = timedelta(days=1)
+"""Real time for which a job stays for its notifications. Only jobs in the tables have notifications."""
 _log = logging.getLogger(__name__)
 
 
 class Retirement:
-    """Moves ended jobs and instances. A move may be cut off anywhere, and is then finished later."""
+    """Moves ended jobs and instances. A move may be cut off anywhere, and is then finished later.
 
-    def __init__(self, store: Store, manifest_watch: ManifestWatch) -> None:
-        self._store, self._manifest_watch = store, manifest_watch
+    Args:
+        has_notifications: Returns whether notifications of a job are still to be sent.
+    """
+
+    def __init__(self, store: Store, manifest_watch: ManifestWatch, has_notifications: Callable[[str], bool]) -> None:
+        self._store, self._manifest_watch, self._has_notifications = store, manifest_watch, has_notifications
         self._stuck: set[str] = set()
+        self._delayed: dict[str, timedelta] = {}
 
     def retire(self, observation: Observation, facts: Facts, ledger: Ledger) -> None:
         """Move some of the jobs and instances that ended long enough ago.
@@ -31,7 +39,9 @@ class Retirement:
             StoreError: if the store failed; the rest is moved later.
         """
         self._stuck &= set(observation.records)
-        over = [r.value for name, r in observation.records.items() if self._is_over(name, r.value, observation)]
+        ended = [r.value for name, r in observation.records.items() if self._is_over(name, r.value, observation)]
+        self._delayed = {r.job_id: self._delayed[r.job_id] for r in ended if r.job_id in self._delayed}
+        over = [record for record in ended if not self._is_delayed(record.job_id)]
         first = sorted(over, key=lambda r: r.changed_at)[:AT_ONCE]
         written = self._store.records.modified([record.job_id for record in first])
         run_parallel(lambda record: self._archive(record, written.get(record.job_id), observation), first)
@@ -51,6 +61,13 @@ class Retirement:
         if name in self._stuck or name in observation.unreadable_jobs:
             return False
         return name not in observation.jobs or (record.state.final and self._long_ago(record.changed_at))
+
+    def _is_delayed(self, job_id: str) -> bool:
+        """Return whether the job stays for its notifications."""
+        if not self._has_notifications(job_id):
+            return False
+        now = self._store.clock.monotonic()
+        return now - self._delayed.setdefault(job_id, now) < NOTIFIED_WITHIN
 
     def _archive(self, record: JobRecord, written_at: datetime | None, observation: Observation) -> None:
         try:

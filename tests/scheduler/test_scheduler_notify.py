@@ -183,6 +183,38 @@ def test_what_cannot_be_sent_is_tried_again_a_bounded_number_of_times(cluster: C
     assert cluster.cloud.deaf == 1000 - 6
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_job_is_archived_after_its_notifications_and_within_a_day(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, answers: bool
+):
+    """Agents end jobs without a scheduler, which finds them all after an outage of two hours."""
+    cluster.declare(notifications=Notifications(topic_arn=TOPIC))
+    cluster.run(1)
+    names = {f"j-{number:02}" for number in range(30)}
+    for name in names:
+        cluster.submit(name)
+        failed = JobRecord(job_id=name, state=JobState.FAILED, changed_at=cluster.clock.now(), epoch=1)
+        cluster.store.records.put(name, failed)
+    cluster.clock.advance(timedelta(hours=2))
+    answer, notify = threading.Event(), cluster.cloud.notify
+
+    def answer_late(*message: object) -> None:
+        answer.wait()
+        notify(*message)
+
+    monkeypatch.setattr(cluster.cloud, "notify", answer_late)
+    cluster.schedulers = [cluster.scheduler("s2")]
+    cluster.run(3)
+    assert set(cluster.store.jobs.names()) == names
+    if answers:
+        answer.set()
+    else:
+        cluster.clock.advance(timedelta(days=1))
+    settle(cluster, lambda: not cluster.store.jobs.names())
+    assert {data["job_id"] for _, data in cluster.cloud.notified} == (names if answers else set())
+    answer.set()
+
+
 def test_nobody_is_told_where_nothing_is_declared(cluster: Cluster):
     cluster.agent("i-1")
     fails(cluster, "j")

@@ -20,7 +20,7 @@ class RecordPhase(TickPhase):
         self._services = services
         self._notifier = Notifier(services.store, services.manifest_watch, services.cloud)
         self._recurring = RecurringJobs(services.store, services.scheduler_id)
-        self._retirement = Retirement(services.store, services.manifest_watch)
+        self._retirement = Retirement(services.store, services.manifest_watch, self._notifier.is_pending)
         super().__init__(
             "record",
             (

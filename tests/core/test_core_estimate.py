@@ -214,8 +214,8 @@ def expected_by_name(kinds: str, *requests: ElasticRequest) -> dict[str, float]:
 def test_recent_use_counts_for_one_elastic_request_only() -> None:
     own_a, own_b = 0.4 * 730, 0.6 * 730
     assert expected_by_name("aaa", elastic_request("x")) == {"x": 3 * own_a}
-    both = elastic_request("x"), elastic_request("y")
-    assert expected_by_name("aaa", *both) == {"x": 3 * own_a, "y": 0}
+    requests = elastic_request("x"), elastic_request("y")
+    assert expected_by_name("aaa", *requests) == {"x": 3 * own_a, "y": 0}
     assert expected_by_name("ab", elastic_request("x", "a"), elastic_request("y", "b")) == {"x": own_a, "y": own_b}
     small = elastic_request("x", most=1), elastic_request("y")
     assert expected_by_name("aaa", *small) == {"x": own_a, "y": 2 * own_a}, "one instance fits the first"

@@ -107,8 +107,8 @@ def test_each_resource_is_priced_in_the_region_of_its_provider(
     two_regions: tuple[list[str], Callable[..., str]],
 ) -> None:
     providers, line = two_regions
-    both = [line("us", provider="us", **TEN), line("eu", provider="eu", **TEN)]
-    assert month([*providers, *both]) == (pytest.approx(US + EU), (), ())
+    lines = [line("us", provider="us", **TEN), line("eu", provider="eu", **TEN)]
+    assert month([*providers, *lines]) == (pytest.approx(US + EU), (), ())
     overridden = line("moved", provider="us", region="eu-west-1", **TEN)
     assert month([providers[0], overridden]) == (EU, (), ())
 

@@ -185,8 +185,13 @@ def test_a_lock_that_another_run_takes_meanwhile_is_no_failed_update(desk: Desk,
 def test_any_other_lock_stays_and_its_holder_is_named(
     desk: Desk, hub: Double, engine: Engine, holder: str, others: list[int], token: bool
 ) -> None:
-    for word, value in (("ME", Here.own().user), ("HERE", Here.own().host), ("ENDED", ENDED), ("ALIVE", os.getpid())):
-        holder = holder.replace(word, str(value))
+    for placeholder, value in (
+        ("ME", Here.own().user),
+        ("HERE", Here.own().host),
+        ("ENDED", ENDED),
+        ("ALIVE", os.getpid()),
+    ):
+        holder = holder.replace(placeholder, str(value))
     locked(desk, holder)
     digest = preview(engine, "dev", Revisions()).digest
     hub.runs = [

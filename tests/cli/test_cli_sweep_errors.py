@@ -55,6 +55,7 @@ def test_a_job_that_only_looks_like_a_trial_is_none_in_the_report(play: Playgrou
     ("more", "messages"),
     [
         ({"trials": 0, "direction": "up", "fields": {}}, ["trials: ", "direction: ", "fields: "]),
+        ({"metric": "score_x"}, ["direction: the name score_x does not say whether lower or higher is better"]),
         (
             {"fields": {"env.SEED": {"low": 1, "high": 1}}},
             ["fields.env.SEED: low has to be less than high"],

@@ -1,9 +1,10 @@
 """A sweep begins no further trial once its best no longer improves."""
 
+import json
 from typing import Any
 
 import pytest
-from everspot_core.experiments.sweep import Direction, EndedTrial, SweepSpec, end_sweep
+from everspot_core.experiments.sweep import Direction, EndedTrial, SweepRecord, SweepSpec, end_sweep
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -39,9 +40,15 @@ def test_it_ends_when_the_best_has_not_improved_over_trials_or_dollars(values, s
     assert ends(values, stop) == reason
 
 
-def test_where_less_is_better_a_lower_value_is_an_improvement() -> None:
-    assert ends([0.5, 0.6, 0.7], {"trials": 2}, direction="minimize") is not None
-    assert ends([0.5, 0.4, 0.3], {"trials": 2}, direction="minimize") is None
+@pytest.mark.parametrize("less", [{"direction": "minimize"}, {"metric": "val_loss"}])
+def test_where_less_is_better_a_lower_value_is_an_improvement(less: dict[str, str]) -> None:
+    assert ends([0.5, 0.6, 0.7], {"trials": 2}, **less) is not None
+    assert ends([0.5, 0.4, 0.3], {"trials": 2}, **less) is None
+
+
+def test_a_stored_sweep_keeps_the_direction_that_it_was_begun_with() -> None:
+    stored = {"spec": SWEEP | {"metric": "val_loss"}, "made_at": "2026-01-01T00:00:00Z"}
+    assert SweepRecord.read(json.dumps(stored).encode()).spec.direction is Direction.MAXIMIZE
 
 
 def test_the_dollars_of_failed_trials_count_and_they_themselves_do_not() -> None:

@@ -8,10 +8,10 @@ from itertools import product
 from math import prod
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_validator
 
 from everspot_core.counting import counted
-from everspot_core.documents import Document, Frozen, Utc
+from everspot_core.documents import Document, Frozen, Utc, is_stored
 from everspot_core.experiments.fidelity import Fidelity as Fidelity
 from everspot_core.experiments.values import Value as Value
 from everspot_core.jobs.early_stop import Delta, MinDelta, StopMode, infer_mode
@@ -184,7 +184,10 @@ class SweepSpec(Frozen):
     name: Name
     job: Line = Field(description="File of the job, relative to this one.")
     metric: Line = Field(description="One of the metrics that the job reports.")
-    direction: Direction = Direction.MAXIMIZE
+    direction: Direction = Field(
+        default=Direction.MAXIMIZE,  # of stored sweeps without one
+        description="Whether greater values of the metric are better. Default: by its name, such as loss or accuracy.",
+    )
     fields: dict[str, Dimension] = Field(
         min_length=1, description="By field of the job, such as `parameters.lr` or `env.SEED`: the values to try."
     )
@@ -207,22 +210,37 @@ class SweepSpec(Frozen):
             return {**values, "pruner": Pruning.NONE}
         return values
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_direction(cls, values: Any, info: ValidationInfo) -> Any:
+        """Store the direction that the metric's name implies: a later release may read other names."""
+        is_missing = isinstance(values, Mapping) and values.get("direction") is None and not is_stored(info)
+        if not is_missing or not isinstance(values.get("metric"), str):
+            return values
+        direction = infer_direction(values["metric"])
+        return {**values, "direction": direction} if direction is not None else values
+
     @model_validator(mode="after")
-    def _fits_fidelity(self) -> "SweepSpec":
-        if self.fidelity is None:
-            return self
+    def _is_consistent(self, info: ValidationInfo) -> "SweepSpec":
         problems = []
-        if self.fidelity.field in self.fields:
-            problems.append(
-                Problem("fidelity.field", f"{self.fidelity.field} is one of fields, which every trial varies")
-            )
-        if self.pruner is not Pruning.NONE:
-            problems.append(Problem("pruner", "has to be none with fidelity, whose rungs end trials early"))
-        if self.trials < len(self.fidelity.values):
-            problems.append(Problem("trials", f"has to be at least {len(self.fidelity.values)}, one for each rung"))
+        if "direction" not in self.model_fields_set and not is_stored(info):
+            words = f"the name {self.metric} does not say whether lower or higher is better: give minimize or maximize"
+            problems.append(Problem("direction", words))
+        if self.fidelity is not None:
+            problems += self._fidelity_problems(self.fidelity)
         if problems:
             raise BadInputs("the sweep", problems)
         return self
+
+    def _fidelity_problems(self, fidelity: Fidelity) -> list[Problem]:
+        problems = []
+        if fidelity.field in self.fields:
+            problems.append(Problem("fidelity.field", f"{fidelity.field} is one of fields, which every trial varies"))
+        if self.pruner is not Pruning.NONE:
+            problems.append(Problem("pruner", "has to be none with fidelity, whose rungs end trials early"))
+        if self.trials < len(fidelity.values):
+            problems.append(Problem("trials", f"has to be at least {len(fidelity.values)}, one for each rung"))
+        return problems
 
     @property
     def rungs(self) -> int:

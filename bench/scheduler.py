@@ -1,4 +1,5 @@
 """`scheduler.tick_seconds`: one plan for 10,000 jobs and 2,000 instances; `scheduler.tick_growth`: how that grows.
+`scheduler.capped_tick_growth`: the same under a cap on launched instances.
 
 `simulator.job_months_per_minute`: through how much time of single jobs the simulator drives the policy `everspot`.
 All of it in CPU seconds of one core.
@@ -19,7 +20,8 @@ from everspot_core.cluster.manifest import Limits
 from everspot_core.jobs import lease
 from everspot_core.jobs.fit import Shape, fits
 from everspot_core.jobs.records import Assignment, JobRecord, Market
-from everspot_core.schedule import Behaviour, ClusterView, PoolKey, PoolView, plan
+from everspot_core.schedule import Behaviour, Cap, ClusterView, PoolKey, PoolView, plan
+from everspot_core.schedule.market.failover import PREEMPTIONS
 from everspot_simulator import GENERATORS, POLICIES, Setting, runs, starts
 from everspot_simulator.state import SimulatedInstance, Task
 from everspot_simulator.supply import BEGIN
@@ -84,6 +86,21 @@ def cluster(jobs: int) -> ClusterView:
         cap=None,
         cap_uses=(),
         lasting_changeover=None,
+    )
+
+
+def capped_cluster(jobs: int) -> ClusterView:
+    """A cluster under a cap that is full soon. No spot is up: jobs with a deadline wait for it, so that each reserves
+    room, and the others need on-demand, so that each asks for room."""
+    view = cluster(jobs)
+    return replace(
+        view,
+        jobs=tuple(j if j.submission.deadline_at else replace(j, preempted_at=(NOW,) * PREEMPTIONS) for j in view.jobs),
+        pools=tuple(
+            replace(p, available=0, behaviour=p.behaviour.observe(False, NOW)) if p.market is Market.SPOT else p
+            for p in view.pools
+        ),
+        cap=Cap(instances=jobs // JOBS_PER_INSTANCE, usd_per_hour=None),
     )
 
 
@@ -175,8 +192,6 @@ def figures_of_a_tick() -> list[dict[str, Any]]:
     ticks = {jobs: tick_seconds(cluster(jobs)) for jobs in SIZES}
     view = cluster(MEASURED)
     standing, shared = (tick_seconds(replace(view, **other)) for other in ({"pools": ()}, {"shared": True}))
-    steps = [math.log(ticks[b] / ticks[a]) / math.log(b / a) for a, b in pairwise(SIZES)]
-    growth = math.log(ticks[SIZES[-1]] / ticks[SIZES[0]]) / math.log(SIZES[-1] / SIZES[0])
     sizes = ", ".join(f"{seconds:.3g} s for {jobs:,}" for jobs, seconds in ticks.items())
     return [
         {
@@ -187,14 +202,23 @@ def figures_of_a_tick() -> list[dict[str, Any]]:
             "note": f"CPU of one plan, the least of {ROUNDS}; {sizes} jobs, and a fifth as many instances; for "
             f"{MEASURED:,} {standing:.3g} s without pools, {shared:.3g} s where instances are shared",
         },
-        {
-            "name": "scheduler.tick_growth",
-            "value": round(growth, 2),
-            "limit": GROWTH_LIMIT,
-            "unit": "exponent",
-            "note": f"from {SIZES[0]:,} to {SIZES[-1]:,} jobs; step by step {', '.join(f'{s:.2f}' for s in steps)}",
-        },
+        figure_of_growth("scheduler.tick_growth", ticks),
+        figure_of_growth("scheduler.capped_tick_growth", {jobs: tick_seconds(capped_cluster(jobs)) for jobs in SIZES}),
     ]
+
+
+def figure_of_growth(name: str, ticks: dict[int, float]) -> dict[str, Any]:
+    """How the seconds of a plan, by the number of jobs, grow from the least number to the largest."""
+    steps = [math.log(ticks[b] / ticks[a]) / math.log(b / a) for a, b in pairwise(SIZES)]
+    growth = math.log(ticks[SIZES[-1]] / ticks[SIZES[0]]) / math.log(SIZES[-1] / SIZES[0])
+    return {
+        "name": name,
+        "value": round(growth, 2),
+        "limit": GROWTH_LIMIT,
+        "unit": "exponent",
+        "note": f"from {SIZES[0]:,} to {SIZES[-1]:,} jobs, {ticks[MEASURED]:.3g} s for {MEASURED:,}; step by step "
+        f"{', '.join(f'{s:.2f}' for s in steps)}",
+    }
 
 
 def figure_of_the_simulator() -> dict[str, Any]:

@@ -4,16 +4,19 @@ from dataclasses import replace
 
 import pytest
 from everspot_core.schedule import Cap, Hold, Launch, Stay, Stop, Tariff, Why, describe_action
+from everspot_core.schedule.provisioning import launch_cap
 from everspot_core.schedule.provisioning.launch_cap import CapRoom
 from everspot_core.schedule.view import instance_pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operations import count_operations
 from provision_helpers import (
     AWAY,
     HOUR,
     NEED,
     NOW,
     ON_DEMAND,
+    SMALL,
     TICK,
     TYPE,
     WORK,
@@ -172,6 +175,44 @@ def test_room_is_reserved_against_jobs_that_still_run_when_it_is_needed(limit, d
     actions = decide(jobs, pools=pools, cap=limit, types=(TYPE, LARGE))
     assert launched(actions) == ["small"] * is_launched
     assert [a.cause for a in actions if isinstance(a, Hold) and a.job_id == "waits"] == [Why.WAIT_FOR_SPOT]
+
+
+RESERVATIONS = st.lists(
+    st.tuples(st.integers(1, 4), st.integers(0, 8), st.none() | st.integers(-9, 9)) | st.none() | st.integers(-9, 9),
+    max_size=30,
+)
+
+
+@given(steps=RESERVATIONS)
+def test_room_is_reserved_exactly_against_who_is_still_there_then(steps):
+    """A step is a reservation (instances, dollars each, hours from now or None), or the end of a launch that asks."""
+    room, reservations = CapRoom(cluster_view(cap=cap(40, usd=100.0))), []
+    for step in steps:
+        if isinstance(step, tuple):
+            count, usd, hours = step
+            room.reserve(count, usd, None if hours is None else NOW + hours * HOUR)
+            reservations.append(step)
+            continue
+        until = None if step is None else NOW + step * HOUR
+        held = [r for r in reservations if step is None or r[2] is None or r[2] < step]
+        instances, usd = sum(count for count, _, _ in held), sum(count * usd for count, usd, _ in held)
+        assert room.fits(1, 1.0, until=until) == (instances < 40 and usd < 100.0)
+        if until is not None:
+            assert room.figures(1, 1.0, until)["reserved"] == instances
+
+
+def effort_at_cap(jobs: int) -> int:
+    """The operations for the room under the cap in one plan: half of the jobs wait for spot, half for room."""
+    small = [pool(ON_DEMAND, kind=SMALL), pool(kind=SMALL)]
+    need = NEED.model_copy(update={"gpu_memory_gib": 16})
+    waits = [job(f"w{n}", due=40 + n * 37 % jobs, work=WORK) for n in range(jobs)]
+    jobs_at_cap = [job(f"j{n}", work=outlook(60), resources=need) for n in range(jobs)]
+    view_fields = {"pools": [dry(), pool(ON_DEMAND), *small], "types": (TYPE, SMALL), "cap": cap(3)}
+    return count_operations(lambda: decide([*waits, *jobs_at_cap], **view_fields), launch_cap)
+
+
+def test_the_effort_grows_with_the_jobs_at_the_cap_and_not_with_their_square():
+    assert effort_at_cap(160) < 6 * effort_at_cap(40)
 
 
 def test_spot_that_is_on_its_way_makes_room_for_the_on_demand_that_is_needed_instead():

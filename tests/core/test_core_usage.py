@@ -1,10 +1,7 @@
 """The ledger as hourly rows: every second has one kind, and every dollar of the bill is in one row."""
 
-import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from types import FrameType
 
 import pytest
 from cost_helpers import T0, at, compute, end, event, interrupted_job, launch, price
@@ -18,8 +15,8 @@ from everspot_core.jobs.records import EventKind, JobRecord, JobState, Market, R
 from everspot_core.jobs.visit_records import Away, Trip, TripEnd
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operations import count_operations
 
-TraceFunction = Callable[[FrameType, str, object], object]
 PER_SECOND = Fraction("0.096") / 3600
 
 
@@ -31,7 +28,7 @@ def by_kind(rows):
     }
 
 
-def count_operations(jobs: int) -> int:
+def effort(jobs: int) -> int:
     """The operations of the interpreter for the rows of an instance that so many jobs held, one after another."""
     events = {
         f"j-{n}": [
@@ -40,24 +37,12 @@ def count_operations(jobs: int) -> int:
         ]
         for n in range(jobs)
     }
-    bill, count = compute([launch()], [], [price(0.04)], events, as_of=jobs * 9), 0
-
-    def trace(frame: FrameType, kind: str, _: object) -> TraceFunction:
-        nonlocal count
-        frame.f_trace_opcodes, count = True, count + (kind == "opcode")
-        return trace
-
-    previous_trace = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        usage_rows(bill)
-    finally:
-        sys.settrace(previous_trace)
-    return count
+    bill = compute([launch()], [], [price(0.04)], events, as_of=jobs * 9)
+    return count_operations(lambda: usage_rows(bill))
 
 
 def test_the_effort_grows_with_the_jobs_of_an_instance_and_not_with_their_square():
-    assert count_operations(400) < 12 * count_operations(50)
+    assert effort(400) < 12 * effort(50)
 
 
 def test_each_second_of_an_interrupted_job_has_its_kind():

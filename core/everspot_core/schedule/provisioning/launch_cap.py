@@ -1,5 +1,6 @@
 """The cap on launched instances: their number and their cost an hour, running and coming ones together."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
@@ -9,12 +10,44 @@ from everspot_core.schedule.tariff import EPSILON, Tariff
 from everspot_core.schedule.view import ClusterView, InstanceView, instance_pool
 
 
-class _Reservation(NamedTuple):
-    """Room for instances that are launched at `since` at the latest, or at any moment (None)."""
+class _Room(NamedTuple):
+    """Instances, and their dollars an hour together."""
 
     instances: int
     usd: float
-    since: datetime | None
+
+    def plus(self, other: "_Room") -> "_Room":
+        return _Room(self.instances + other.instances, self.usd + other.usd)
+
+
+class _Reservations:
+    """Room for instances that are launched later, and its sums by time.
+
+    Jobs reserve nearly in the order of their last safe moments. A reservation therefore changes few of the sums.
+    """
+
+    def __init__(self) -> None:
+        self._undated = _Room(0, 0.0)
+        self._times: list[datetime] = []
+        self._rooms: list[_Room] = []
+        self._sums = [_Room(0, 0.0)]  # of the first 0, 1, 2, ... rooms, as far as they were needed
+
+    def add(self, room: _Room, since: datetime | None) -> None:
+        """Add room for instances that are launched at `since` at the latest, or at any moment (None)."""
+        if since is None:
+            self._undated = self._undated.plus(room)
+            return
+        index = bisect_right(self._times, since)
+        self._times.insert(index, since)
+        self._rooms.insert(index, room)
+        del self._sums[index + 1 :]
+
+    def sum_before(self, until: datetime | None) -> _Room:
+        """Return the room for the instances that may be launched before this moment; None: for all."""
+        count = len(self._times) if until is None else bisect_left(self._times, until)
+        while len(self._sums) <= count:
+            self._sums.append(self._sums[-1].plus(self._rooms[len(self._sums) - 1]))
+        return self._undated.plus(self._sums[count])
 
 
 class CapRoom:
@@ -28,7 +61,7 @@ class CapRoom:
     def __init__(self, view: ClusterView) -> None:
         self._cap = view.cap
         self._instances, self._usd = 0, 0.0
-        self._reservations: list[_Reservation] = []
+        self._reservations = _Reservations()
         self._closed = False
         if self._cap is None:  # and nothing has to be counted
             return
@@ -53,9 +86,9 @@ class CapRoom:
         """
         if self._cap is None:
             return True
-        given_up, reserved = list(without), self._reserved(until)
-        instances = self._instances + sum(r.instances for r in reserved) - len(given_up)
-        usd = self._usd + sum(r.usd for r in reserved) - (self._tariff.total(map(instance_pool, given_up)) or 0.0)
+        given_up, reserved = list(without), self._reservations.sum_before(until)
+        instances = self._instances + reserved.instances - len(given_up)
+        usd = self._usd + reserved.usd - (self._tariff.total(map(instance_pool, given_up)) or 0.0)
         if self._closed or instances + count > self._cap.instances:
             return False
         limit = self._cap.usd_per_hour
@@ -80,10 +113,7 @@ class CapRoom:
         Args:
             since: When they are launched at the latest; None: at any moment.
         """
-        self._reservations.append(_Reservation(count, count * usd_per_hour, since))
-
-    def _reserved(self, until: datetime | None) -> list["_Reservation"]:
-        return [r for r in self._reservations if until is None or r.since is None or r.since < until]
+        self._reservations.add(_Room(count, count * usd_per_hour), since)
 
     def close(self) -> None:
         """Launch nothing more in this round."""
@@ -98,7 +128,7 @@ class CapRoom:
             "needed_usd": count * usd_per_hour,
             "instances": self._instances,
             "most": self._cap.instances,
-            "reserved": sum(r.instances for r in self._reserved(until)),
+            "reserved": self._reservations.sum_before(until).instances,
             "usd": self._usd,
             "most_usd": f"${limit:.2f}" if limit is not None else "any amount",
         }

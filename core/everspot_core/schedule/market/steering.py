@@ -1,6 +1,7 @@
 """Chooses the market for a job: by its deadline if it has one, otherwise by how often it was preempted."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -56,11 +57,10 @@ class Steering:
         """
         if critical(job):
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.CRITICAL, figures={"market": Market.ON_DEMAND.value})
-        deadline, work = self._deadline(job, offers), job_outlook(job)
-        spot = offers.stock.spot(offers.fastest)
-        if deadline is None:
+        spot, need, work = offers.stock.spot(offers.fastest), self._need(job, offers), job_outlook(job)
+        if need is None and not _of_unknown_length(job):
             return self._without_deadline(job, on, offers, spot)
-        if work is None:
+        if need is None or work is None:
             up = spot is not None and spot.up
             current_market = instance_market(on) if on is not None else Market.SPOT if up else Market.ON_DEMAND
             return MarketChoice(market=current_market, cause=Why.UNKNOWN_LENGTH)
@@ -68,37 +68,36 @@ class Steering:
         if on is not None:
             changing = work.changing if moving else self._changing(on, work)
             current = describe_held(job, instance_market(on), _type(on), changing, offers)
-        return choose_market(self._need(work, deadline - early, offers), current, spot)
+        return choose_market(replace(need, time=need.time - early / HOUR), current, spot)
 
     def is_safe(self, job: JobView, offers: Offers) -> bool:
         """Return whether there is time for spot; always true without a deadline, or if the job's length is unknown."""
-        deadline, work = self._deadline(job, offers), job_outlook(job)
-        return deadline is None or work is None or is_safe(self._need(work, deadline, offers))
+        need = self._need(job, offers)
+        return need is None or is_safe(need)
 
     def on_demand_at(self, job: JobView, offers: Offers) -> datetime | None:
         """Return the latest moment at which on-demand is launched for a job without an instance, if no spot comes.
         On-demand may pay sooner. None if no on-demand pool can hold it, or if the moment has passed."""
-        deadline, work = self._deadline(job, offers), job_outlook(job)
-        if not offers.on_demand_pools or (deadline is not None and work is None):
+        if not offers.on_demand_pools or _of_unknown_length(job):
             return None
+        need = self._need(job, offers)
         at: datetime | None
         try:
-            if deadline is None or work is None:
+            if need is None:
                 end, window = waiting_since(job) + STARVATION_LIMIT, job.submission.spec.window
                 at = window.opens(end) if window is not None else end
             else:
-                at = self._after_spare_time(job, to_spare(self._need(work, deadline, offers)) * HOUR)
+                at = self._after_spare_time(job, to_spare(need) * HOUR)
         except BadZone:  # it never runs here
             return None
         return at if at is not None and at > self._now else None
 
     def risk(self, job: JobView, offers: Offers) -> MarketChoice:
         """Return the reason to give if on-demand is needed and has no capacity."""
-        deadline, work = self._deadline(job, offers), job_outlook(job)
-        if deadline is None or work is None:
+        need = self._need(job, offers)
+        if need is None:
             tried = len(offers.spot_pools) + len(offers.on_demand_pools)
             return MarketChoice(market=Market.ON_DEMAND, cause=Why.NO_CAPACITY, figures={"tried": tried})
-        need = self._need(work, deadline, offers)
         figures: ReasonFigures = {"left_hours": need.remaining_upper, "time_hours": need.time}
         return MarketChoice(market=Market.ON_DEMAND, cause=Why.AT_RISK, figures=figures)
 
@@ -125,15 +124,15 @@ class Steering:
         figures = {"hours": waited / HOUR, "limit_hours": STARVATION_LIMIT / HOUR}
         return MarketChoice(market=None, cause=Why.NO_SPOT_YET, figures=figures)
 
-    def _deadline(self, job: JobView, offers: Offers) -> datetime | None:
-        """Return the deadline that the market is chosen by; None without one, or if the job is LATE."""
+    def _need(self, job: JobView, offers: Offers) -> Need | None:
+        """Return the need by the job's deadline; None without a deadline, for unknown length, or if the job is LATE."""
         deadline, work = job.submission.deadline_at, job_outlook(job)
         if deadline is None or work is None:
-            return deadline
-        need = self._need(work, deadline, offers)
+            return None
+        need = build_need(work, deadline, self._view.tick, self._now, fastest=offers.fastest, dry=offers.dry)
         tolerance = LATE * ((deadline - job.submission.submitted_at) / HOUR)
         lateness = work.remaining / HOUR / offers.attainable - need.time
-        return None if lateness > max(tolerance, need.changeover_upper) else deadline
+        return None if lateness > max(tolerance, need.changeover_upper) else need
 
     def _after_spare_time(self, job: JobView, spare_time: timedelta) -> datetime | None:
         """Return when a waiting job has no more spare time. The spare time only passes within the job's hours, and not
@@ -141,9 +140,6 @@ class Steering:
         changeover = changeover_bound(job)
         end = finish(self._now, max(NO_TIME, spare_time), changeover, job.submission.spec.window)
         return end - changeover if end is not None else None
-
-    def _need(self, work: Outlook, deadline: datetime, offers: Offers) -> Need:
-        return build_need(work, deadline, self._view.tick, self._now, fastest=offers.fastest, dry=offers.dry)
 
     def _changing(self, instance: InstanceView, work: Outlook) -> timedelta:
         """Return the longest time until the instance on its way works; at least until the next decision."""
@@ -160,6 +156,11 @@ def instance_market(instance: InstanceView) -> Market:
 def runs_well(market: Market) -> MarketChoice:
     """Return the choice to stay where it is."""
     return MarketChoice(market=market, cause=Why.RUNS_WELL, figures={"market": market.value})
+
+
+def _of_unknown_length(job: JobView) -> bool:
+    """Return whether the job has a deadline, and nothing is known of its length."""
+    return job.submission.deadline_at is not None and job_outlook(job) is None
 
 
 def _type(instance: InstanceView) -> str:

@@ -12,9 +12,10 @@ from everspot_core.validation.problems import Problems, shown
 from pulumi_aws import iam, kms, s3
 
 from everspot import common
-from everspot.aws import arns, bootstrap_policies, policies, preview_queries, tagging
+from everspot.aws import arns, bootstrap_policies, preview_queries, tagging
 from everspot.aws.bootstrap_policies import BootstrapPlace
 from everspot.aws.policies import Document
+from everspot.aws.private_bucket import UNFINISHED_UPLOADS, close_bucket
 from everspot.aws.spending import AwsSpendingArgs, add_spending, check_spending
 from everspot.parts import outputs
 from everspot.repository import ISSUER, RepositoryArgs, ReviewPart, check_repository
@@ -27,8 +28,6 @@ BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 
 OLD_STATES_DAYS = 90
 """Days for which overwritten or deleted states can be restored."""
-
-ABORT_UPLOAD_DAYS = 2
 
 
 class AwsBootstrapArgs(TypedDict):
@@ -263,33 +262,7 @@ def add_state_bucket(
     child = pulumi.ResourceOptions(parent=parent, retain_on_delete=True)
     protected = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(protect=True))
     state = s3.Bucket(name, bucket=bucket, tags=tags, opts=protected)
-    closed = s3.BucketPublicAccessBlock(
-        f"{name}-private",
-        bucket=state.id,
-        block_public_acls=True,
-        block_public_policy=True,
-        ignore_public_acls=True,
-        restrict_public_buckets=True,
-        opts=child,
-    )
-    s3.BucketServerSideEncryptionConfiguration(
-        f"{name}-encryption",
-        bucket=state.id,
-        rules=[
-            {
-                "apply_server_side_encryption_by_default": {"sse_algorithm": "aws:kms", "kms_master_key_id": key_arn},
-                "bucket_key_enabled": True,
-            }
-        ],
-        opts=child,
-    )
-    s3.BucketPolicy(
-        f"{name}-tls",
-        bucket=state.id,
-        policy=state.arn.apply(lambda arn: json.dumps(policies.tls_only_bucket(arn))),
-        # S3 refuses two changes of a bucket's access at the same moment.
-        opts=pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=[closed])),
-    )
+    close_bucket(name, state, key_arn, child)
     versioned = s3.BucketVersioning(
         f"{name}-versions", bucket=state.id, versioning_configuration={"status": "Enabled"}, opts=child
     )
@@ -301,12 +274,7 @@ def add_state_bucket(
             "noncurrent_version_expiration": {"noncurrent_days": OLD_STATES_DAYS},
             "expiration": {"expired_object_delete_marker": True},
         },
-        {
-            "id": "unfinished-uploads",
-            "status": "Enabled",
-            "filter": {"prefix": ""},
-            "abort_incomplete_multipart_upload": {"days_after_initiation": ABORT_UPLOAD_DAYS},
-        },
+        UNFINISHED_UPLOADS,
     ]
     after = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=[versioned]))
     s3.BucketLifecycleConfiguration(f"{name}-lifecycle", bucket=state.id, rules=rules, opts=after)

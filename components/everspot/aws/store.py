@@ -1,6 +1,5 @@
 """The cluster's two buckets. Everything that has to outlive an instance is in them."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
@@ -10,7 +9,8 @@ from everspot_core.validation.problems import Problems
 from pulumi_aws import s3
 
 from everspot import common
-from everspot.aws import arns, policies, preview_queries, tagging
+from everspot.aws import arns, preview_queries, tagging
+from everspot.aws.private_bucket import UNFINISHED_UPLOADS, close_bucket
 from everspot.guard import update_guard
 from everspot.parts import outputs
 
@@ -21,9 +21,6 @@ NONCURRENT_DAYS = 7
 
 AGENT_LOG_DAYS = 30
 """Days for which the agents' own logs are kept."""
-
-ABORT_UPLOAD_DAYS = 2
-"""Days after which the parts of an unfinished upload are removed."""
 
 
 _BUCKET_NAME = re.compile(r"^[a-z0-9][a-z0-9.-]*\Z")  # Amazon S3 User Guide, "General purpose bucket naming rules"
@@ -113,48 +110,13 @@ class AwsStore(pulumi.ComponentResource):
             tags=tagging.cluster_tags(self._args["cluster"], self._args["tags"]),
             opts=pulumi.ResourceOptions.merge(self._child, protection),
         )
-        closed = s3.BucketPublicAccessBlock(
-            f"{name}-private",
-            bucket=bucket.id,
-            block_public_acls=True,
-            block_public_policy=True,
-            ignore_public_acls=True,
-            restrict_public_buckets=True,
-            opts=self._child,
-        )
         key, former_keys = self._args.get("kms_key_arn"), self._args.get("former_kms_key_arns", [])
         key_guard = update_guard(f"{name}-encryption", lambda change: refuse_lost_key(change, former_keys))
-        s3.BucketServerSideEncryptionConfiguration(
-            f"{name}-encryption",
-            bucket=bucket.id,
-            rules=[
-                {
-                    "apply_server_side_encryption_by_default": {
-                        "sse_algorithm": "aws:kms" if key is not None else "AES256",
-                        "kms_master_key_id": key,
-                    },
-                    "bucket_key_enabled": key is not None,
-                }
-            ],
-            opts=pulumi.ResourceOptions.merge(self._child, key_guard),
-        )
-        s3.BucketPolicy(
-            f"{name}-tls",
-            bucket=bucket.id,
-            policy=bucket.arn.apply(lambda arn: json.dumps(policies.tls_only_bucket(arn))),
-            # S3 refuses two changes of a bucket's access at the same moment.
-            opts=pulumi.ResourceOptions.merge(self._child, pulumi.ResourceOptions(depends_on=[closed])),
-        )
+        close_bucket(name, bucket, key, self._child, key_guard)
         return bucket
 
     def _lifecycle(self, name: str, bucket: s3.Bucket, more: list[Rule]) -> None:
-        unfinished: Rule = {
-            "id": "unfinished-uploads",
-            "status": "Enabled",
-            "filter": {"prefix": ""},
-            "abort_incomplete_multipart_upload": {"days_after_initiation": ABORT_UPLOAD_DAYS},
-        }
-        s3.BucketLifecycleConfiguration(name, bucket=bucket.id, rules=[unfinished, *more], opts=self._child)
+        s3.BucketLifecycleConfiguration(name, bucket=bucket.id, rules=[UNFINISHED_UPLOADS, *more], opts=self._child)
 
 
 def check_store(problems: Problems, args: AwsStoreArgs) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from everspot_clouds.base.project_setup import CloudStarter, ProjectAnswers, SetupStep
 from everspot_clouds.estimating import environment, estimated, list_unpriced
 from everspot_clouds.price_files import refresh_command
+from everspot_clouds.setting_names import PROJECT
 from everspot_core.validation.problems import BadInputs
 from everspot_core.validation.yaml_text import load
 
@@ -78,7 +79,7 @@ def _read_packaged(name: str) -> str:
 def estimate_cost(stack: str, text: str) -> SetupCost | None:
     """Return the monthly cost of a stack's settings, or None if they cannot be priced."""
     try:
-        declared = environment(stack, load(text)["config"])
+        declared = environment(stack, load(text)["config"], PROJECT)
     except BadInputs:
         return None
     estimate = estimated([], declared.resources, regions=declared.regions)

@@ -21,7 +21,7 @@ from everspot_clouds.gcp import estimate as gcp
 from everspot_clouds.gcp.settings_estimate import outline_cluster as outline_gcp
 from everspot_clouds.kubernetes.settings_estimate import outline_cluster as outline_kubernetes
 from everspot_clouds.price_files import load_catalogue
-from everspot_clouds.setting_names import PROJECT, check_names
+from everspot_clouds.setting_names import check_names
 from everspot_clouds.settings_estimate import check_shape
 
 _CLOUDS = {"aws": aws.collect_charges, "gcp": gcp.collect_charges}
@@ -44,7 +44,7 @@ class Environment:
     regions: Mapping[str, str]
 
 
-def environment(stack: str, config: Mapping[str, Any], project: str = PROJECT) -> Environment:
+def environment(stack: str, config: Mapping[str, Any], project: str) -> Environment:
     """Return the declarations of a stack's settings. `config`: the file's `config`; `project`: the project's name.
     Resources that an account has once cost as much as the storage of their state.
 

@@ -14,14 +14,13 @@ from everspot_clouds.costing import choices, list_markets
 from everspot_clouds.estimating import environment
 from everspot_clouds.price_files import load_catalogue
 from everspot_clouds.registry import DEPLOYABLE, REVIEWABLE
-from everspot_clouds.setting_names import PROJECT
 from everspot_clouds.settings_estimate import PREFIX
 
 _IMAGE_SOURCES = ("imageParameter", "imageFamily")
 """Settings that name where an image is looked up."""
 
 
-def read_plan(stack: str, config: Mapping[str, Any], project: str = PROJECT) -> PreflightPlan | None:
+def read_plan(stack: str, config: Mapping[str, Any], project: str) -> PreflightPlan | None:
     """Return the plan of the cluster that a stack's settings declare; None if they declare none.
 
     Args:

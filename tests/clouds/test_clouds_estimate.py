@@ -20,7 +20,7 @@ SPOT = "aws:ec2/fleet:Fleet"
 
 def resources(stack: str) -> list[DeclaredResource]:
     config: Any = yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
-    return list(environment(stack, config).resources)
+    return list(environment(stack, config, "everspot").resources)
 
 
 def declare(kind: str, **inputs: Any) -> DeclaredResource:

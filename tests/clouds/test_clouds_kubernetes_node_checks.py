@@ -32,7 +32,7 @@ def plan_with(**elastic: Any) -> PreflightPlan:
     """The plan of the development settings. `elastic`: changes of its elastic capacity."""
     config = yaml.safe_load(SETTINGS.read_text())["config"]
     config["everspot:cluster"]["capacity"]["elastic"].update(elastic)
-    plan = read_plan("dev", config)
+    plan = read_plan("dev", config, "everspot")
     assert plan is not None
     return plan
 

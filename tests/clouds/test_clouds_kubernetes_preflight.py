@@ -278,7 +278,7 @@ def test_a_node_without_the_profile_of_jobs_with_images_is_named() -> None:
 
 
 def create_plan(text: str) -> PreflightPlan:
-    plan = read_plan("dev", yaml.safe_load(text)["config"])
+    plan = read_plan("dev", yaml.safe_load(text)["config"], "everspot")
     assert plan is not None
     return plan
 

@@ -21,7 +21,7 @@ def config(stack: str) -> dict[str, Any]:
 
 def refused(settings: dict[str, Any]) -> list[str]:
     with pytest.raises(BadInputs) as bad:
-        environment("x", settings)
+        environment("x", settings, "everspot")
     return [str(problem) for problem in bad.value.problems]
 
 
@@ -35,7 +35,7 @@ def test_the_names_are_those_of_the_components_schema() -> None:
 
 @pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name.split(".")[1])
 def test_our_own_files_have_only_settings_that_there_are(path: Path) -> None:
-    environment("x", yaml.safe_load(path.read_text())["config"])
+    environment("x", yaml.safe_load(path.read_text())["config"], "everspot")
 
 
 @pytest.mark.parametrize("stack", ["local", "local-gcp"])
@@ -65,11 +65,11 @@ def test_what_an_account_has_once_is_checked_too(stack: str) -> None:
 
 def test_a_mistyped_section_is_named_and_a_projects_own_setting_is_not() -> None:
     assert refused({"everspot:clustr": {}}) == ["everspot:clustr: is not a setting (did you mean cluster?)"]
-    environment("x", {"everspot:wiki": 1, "mine:clustr": 1})
+    environment("x", {"everspot:wiki": 1, "mine:clustr": 1}, "everspot")
 
 
 def test_a_users_own_keys_are_nobodys_settings() -> None:
     settings = config("local")
     settings["everspot:cluster"]["tags"]["Retain_"] = "x"
     settings["everspot:cluster"]["shares"] = {"anybody": 1}
-    environment("x", settings)
+    environment("x", settings, "everspot")

@@ -144,7 +144,7 @@ def test_a_cluster_on_kubernetes(declared: Callable[..., list[DeclaredResource]]
         "the Kubernetes cluster by its control plane, its add-ons and the node of the scheduler: everspot-dev",
     )
     section = {"cloud": "kubernetes", **spelt(spec)}
-    parsed = environment("dev", {"aws:region": "eu-west-1", "everspot:cluster": section})
+    parsed = environment("dev", {"aws:region": "eu-west-1", "everspot:cluster": section}, "everspot")
     assert estimated([], parsed.resources, regions=parsed.regions) == estimate
 
 
@@ -166,7 +166,7 @@ def test_types_declared_in_place_have_the_price_that_they_declare(
 def of_settings(cloud: str, region: str, spec: Any) -> Estimate:
     """The estimate from a settings file that says the same as a component's inputs."""
     section = {"cloud": cloud, **spelt(spec)}
-    parsed = environment("dev", {f"{cloud}:region": region, "everspot:cluster": section})
+    parsed = environment("dev", {f"{cloud}:region": region, "everspot:cluster": section}, "everspot")
     return estimated([], parsed.resources, regions=parsed.regions)
 
 

@@ -178,13 +178,13 @@ def test_invalid_input_is_refused_by_the_program_and_by_the_review_of_its_file(
     if not in_review:
         return
     with pytest.raises(BadInputs) as refused:
-        environment("dev", config)
+        environment("dev", config, "everspot")
     assert f"everspot:cluster.{path}" in [each.path for each in refused.value.problems], refused.value
 
 
 def test_figures_that_the_author_insists_on_are_taken() -> None:
     section = {**AWS, **of_type(vcpus=101, memoryGib=4.5, override=True, onDemandUsdPerHour=0.2)}
-    environment("dev", {"aws:region": "eu-west-1", "everspot:cluster": section})
+    environment("dev", {"aws:region": "eu-west-1", "everspot:cluster": section}, "everspot")
 
 
 def test_sound_settings_and_values_that_are_not_known_yet_are_taken() -> None:

@@ -53,7 +53,7 @@ def requested_resources(cloud: str, target: int, base: int, most: int) -> Reques
     }
     image = {"imageFamily": "x"} if cloud == "gcp" else {"imageId": "ami-1"}
     cluster = {"cloud": cloud, "zones": list(ZONES[cloud]), "capacity": capacity, "volumeGib": 50, **image}
-    settings = environment("dev", {f"{cloud}:region": REGIONS[cloud], "everspot:cluster": cluster})
+    settings = environment("dev", {f"{cloud}:region": REGIONS[cloud], "everspot:cluster": cluster}, "everspot")
     return collect_charges(settings.resources, settings.regions)
 
 

@@ -40,7 +40,7 @@ class Orphan:
     @property
     def by_hand(self) -> bool:
         """Whether `down` leaves it to a person: it may have data, or belong to another cluster of the same name."""
-        return self.resource.by_hand or self.resource.unmarked
+        return self.resource.by_hand or self.resource.is_of_unknown_owner(())  # no stack has it
 
     @property
     def cost(self) -> str:
@@ -109,7 +109,7 @@ def unclaimed(
     parts: dict[str, list[RemainingResource]] = {}
     roots = []
     for resource in present:
-        if resource.launched or resource.name in stack_ids or resource.part_of in stack_ids:
+        if resource.launched or resource.is_declared(stack_ids):
             continue
         if resource.part_of in names:
             parts.setdefault(resource.part_of, []).append(resource)

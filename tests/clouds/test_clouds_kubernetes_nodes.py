@@ -14,6 +14,7 @@ from everspot_clouds.base import CloudError, CloudInstance, Phase, Verdict
 from everspot_clouds.kubernetes.client import KubernetesClient
 from everspot_clouds.kubernetes.cloud import KubernetesCloud
 from everspot_clouds.kubernetes.declared_store import store_checks
+from everspot_clouds.kubernetes.instances import owned_by_namespace
 from everspot_clouds.kubernetes.rules import RELEASED_NOTE
 from everspot_clouds.kubernetes.site import NODE, KubernetesSite
 from everspot_core.capacity.market import Market
@@ -53,10 +54,9 @@ def declared() -> Manifest:
 
 @pytest.fixture
 def cloud(place: Place, ec2: Any, declared: Manifest) -> Iterator[KubernetesCloud]:
-    clock = SystemClock()
-    cloud = KubernetesCloud(
-        place.client(), declared, AwsCloud.open(declared, clock, reads=True, nodes=True), clock, reads=False
-    )
+    clock, is_own = SystemClock(), owned_by_namespace(declared.control_url)
+    machines = AwsCloud.open(declared, clock, reads=True, is_own=is_own)
+    cloud = KubernetesCloud(place.client(), declared, machines, clock, reads=False)
     yield cloud
     cloud.close()
 

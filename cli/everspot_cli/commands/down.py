@@ -200,11 +200,7 @@ class _CloudView:
 
     def list_own(self) -> list[RemainingResource]:
         """Return the remaining resources without those that may belong to another cluster of the same name."""
-        return [
-            resource
-            for resource in _list_remaining(self.site)
-            if not resource.unmarked or resource.name in self.declared_ids or resource.part_of in self.declared_ids
-        ]
+        return [r for r in _list_remaining(self.site) if not r.is_of_unknown_owner(self.declared_ids)]
 
     def orphans(self) -> list[Orphan]:
         """Return the resources that belong to no stack, with their cost."""

@@ -40,13 +40,12 @@ class AwsCloud:
         gauges: Gauges,
         *,
         reads: bool = False,
-        nodes: bool = False,
+        is_own: instances.Ownership,
     ) -> None:
         self._ec2, self._listener, self._sender = ec2, listener, sender
-        self._cluster, self._control_url = manifest.cluster, manifest.control_url
+        self._cluster, self._is_own = manifest.cluster, is_own
         self._placement, self._gauges = placement, gauges
         self._volumes = None if reads else VolumeTags(ec2)
-        self._nodes = nodes
 
     @classmethod
     def open(
@@ -56,22 +55,23 @@ class AwsCloud:
         *,
         long_poll: timedelta = LONG_POLL,
         reads: bool = False,
-        nodes: bool = False,
+        is_own: instances.Ownership | None = None,
     ) -> "AwsCloud":
         """Make the clients for the manifest's region, and listen to its queue if it names one. `reads`: for a reader of
-        the ledger, which changes nothing in EC2; `nodes`: whether the instances are Karpenter's."""
+        the ledger, which changes nothing in EC2; `is_own`: by default the ownership by the store's mark."""
         session = boto3.Session(region_name=manifest.region or None)
         ec2 = session.client("ec2", config=_config(_READ))
         listener = None
         if manifest.queue_url:
             sqs = session.client("sqs", config=_config(long_poll + _READ))
             listener = Listener(sqs, manifest.queue_url, long_poll=long_poll).start()
+        is_own = is_own or instances.owned_by_store(manifest.control_url)
         sender, gauges = Sender(session, _config(_READ)), Gauges(session, _config(_READ), manifest.cluster)
-        return cls(ec2, manifest, listener, sender, PlacementScores(ec2, clock), gauges, reads=reads, nodes=nodes)
+        return cls(ec2, manifest, listener, sender, PlacementScores(ec2, clock), gauges, reads=reads, is_own=is_own)
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
-        described = instances.described(self._ec2, self._cluster, self._control_url, nodes=self._nodes)
+        described = instances.described(self._ec2, self._cluster, self._is_own)
         if self._volumes is not None:
             self._volumes.look(described)
         return [instances.parse(raw) for raw in described]

@@ -1,7 +1,7 @@
 """The cluster's instances as EC2 describes them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,9 @@ from everspot_clouds.base import CloudInstance, Phase
 
 KARPENTER = ("karpenter.sh/", "karpenter.k8s.aws/")
 """Beginnings of the keys of tags that Karpenter gives what it makes (Karpenter, "NodeClasses", spec.tags)."""
+
+Ownership = Callable[[Mapping[str, str]], bool | None]
+"""Returns whether a resource with the cluster's tag is this cluster's, by its tags; None: they do not say."""
 
 INTERRUPTED = "Server.SpotInstanceTermination"
 _CLIENT_ERROR = "Client.InternalError"
@@ -31,18 +34,14 @@ _PHASES = {
 _STATED_TIME = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? (?:GMT|UTC)\)")
 
 
-def described(ec2: Any, cluster: str, control_url: str, *, nodes: bool = False) -> list[dict[str, Any]]:
+def described(ec2: Any, cluster: str, is_own: Ownership) -> list[dict[str, Any]]:
     """Return every instance with the cluster's tag, in the form of DescribeInstances. Ended instances are included
-    while EC2 still describes them. Those of another cluster of the same name are left out. `nodes`: as in `is_own`.
+    while EC2 still describes them. Those of another cluster of the same name are left out.
 
     Raises:
         botocore's errors.
     """
-    return [
-        raw
-        for raw in _pages(ec2, CLUSTER_TAG, cluster)
-        if is_own(read_tags(raw), control_url, nodes=nodes) is not False
-    ]
+    return [raw for raw in _pages(ec2, CLUSTER_TAG, cluster) if is_own(read_tags(raw)) is not False]
 
 
 def read_tags(description: Mapping[str, Any]) -> dict[str, str]:
@@ -50,15 +49,19 @@ def read_tags(description: Mapping[str, Any]) -> dict[str, str]:
     return {tag["Key"]: tag.get("Value", "") for tag in description.get("Tags") or ()}
 
 
-def is_own(tags: Mapping[str, str], control_url: str, *, nodes: bool = False) -> bool | None:
-    """Return whether a resource with the cluster's tag bears the mark of this cluster's store. None: it bears none.
+def owned_by_store(control_url: str) -> Ownership:
+    """Return the ownership of a cluster's resources by the mark of its store. Karpenter's belong to another cluster of
+    the same name, on Kubernetes: its nodes, with their volumes and launch templates, have the tag and no mark."""
+    return lambda tags: (
+        False
+        if is_karpenters(tags)
+        else has_mark(control_url, store=tags.get(STORE_TAG, ""), launch=tags.get(LAUNCH_TAG, ""))
+    )
 
-    The nodes of a cluster on Kubernetes have its tag too, with their volumes and launch templates, and are Karpenter's.
-    They bear no mark. `nodes`: whether the cluster is such a one; its namespace bears the mark.
-    """
-    if any(key.startswith(KARPENTER) for key in tags):
-        return nodes
-    return has_mark(control_url, store=tags.get(STORE_TAG, ""), launch=tags.get(LAUNCH_TAG, ""))
+
+def is_karpenters(tags: Mapping[str, str]) -> bool:
+    """Return whether Karpenter made the resource."""
+    return any(key.startswith(KARPENTER) for key in tags)
 
 
 def of_launch(ec2: Any, token: str) -> list[CloudInstance]:

@@ -16,7 +16,7 @@ from everspot_core.cluster.manifest import Manifest
 from everspot_core.estimate.requested import HOURS_A_MONTH
 
 from everspot_clouds.aws import capacity, errors, fixed_prices
-from everspot_clouds.aws.instances import KARPENTER, is_own, read_tags
+from everspot_clouds.aws.instances import KARPENTER, Ownership, owned_by_store, read_tags
 from everspot_clouds.aws.rules import (
     CLUSTER_TAG,
     FLEET_TAG,
@@ -77,8 +77,8 @@ _CONFIG = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard"
 class AwsSite:
     """The `Site` of a cluster in AWS, with the user's credentials."""
 
-    def __init__(self, manifest: Manifest) -> None:
-        """Make clients for the manifest's region."""
+    def __init__(self, manifest: Manifest, is_own: Ownership | None = None) -> None:
+        """Make clients for the manifest's region. `is_own`: by default the ownership by the store's mark."""
         try:
             session = boto3.Session(region_name=manifest.region or os.environ.get("AWS_REGION"))
             self._client = partial(session.client, config=_CONFIG)
@@ -86,7 +86,7 @@ class AwsSite:
         except BotoCoreError as error:
             raise errors.to_cloud_error(error) from error
         self._cluster, self._region = manifest.cluster, self._ec2.meta.region_name
-        self._control_url = manifest.control_url
+        self._is_own = is_own or owned_by_store(manifest.control_url)
         self._filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [manifest.cluster]}]
         self._buckets = [url for url in (manifest.control_url, manifest.data_url) if url.startswith("s3://")]
 
@@ -200,10 +200,6 @@ class AwsSite:
     def _pages(self, call: str, name: str, **request: Any) -> Iterator[dict[str, Any]]:
         for page in self._ec2.get_paginator(call).paginate(**request):
             yield from page[name]
-
-    def _is_own(self, tags: Mapping[str, str]) -> bool | None:
-        """Return whether a resource with the cluster's tag is this cluster's; None: its tags do not say."""
-        return is_own(tags, self._control_url)
 
     def _owned(self, descriptions: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], bool]]:
         """Yield the resources that are not another cluster's of the same name, each with whether it is unmarked."""

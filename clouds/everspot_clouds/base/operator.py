@@ -3,7 +3,7 @@ of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,6 +85,14 @@ class RemainingResource:
     usd_per_hour: float | None = 0.0
     by_hand: bool = False
     unmarked: bool = False
+
+    def is_declared(self, stack_ids: Collection[str]) -> bool:
+        """Return whether a stack with resources of these ids has it, or the fleet or group that it belongs to."""
+        return self.name in stack_ids or self.part_of in stack_ids
+
+    def is_of_unknown_owner(self, stack_ids: Collection[str]) -> bool:
+        """Return whether it may belong to another cluster of the same name. `stack_ids`: of the cluster's stack."""
+        return self.unmarked and not self.is_declared(stack_ids)
 
 
 class Site(Protocol):

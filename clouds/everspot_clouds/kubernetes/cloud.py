@@ -20,7 +20,7 @@ from everspot_clouds.aws.cloud import AwsCloud
 from everspot_clouds.base import Cloud, CloudEnd, CloudInstance, LaunchAnswer, Message, PlacementScore, Trouble
 from everspot_clouds.kubernetes import capacity, errors
 from everspot_clouds.kubernetes.client import KubernetesClient
-from everspot_clouds.kubernetes.instances import NodePlacements, describe_nodes, list_agents, parse
+from everspot_clouds.kubernetes.instances import NodePlacements, describe_nodes, list_agents, owned_by_namespace, parse
 from everspot_clouds.kubernetes.messages import Evictions
 from everspot_clouds.kubernetes.stuck_pods import StuckPods
 
@@ -57,7 +57,8 @@ class KubernetesCloud:
             CloudError: if there is no way to an API server.
         """
         # Without a queue: Karpenter reads EC2's events and evicts the pods.
-        machines = AwsCloud.open(manifest.model_copy(update={"queue_url": None}), clock, reads=True, nodes=True)
+        without_queue = manifest.model_copy(update={"queue_url": None})
+        machines = AwsCloud.open(without_queue, clock, reads=True, is_own=owned_by_namespace(manifest.control_url))
         return cls(KubernetesClient.open(manifest), manifest, machines, clock, reads=reads)
 
     def instances(self) -> list[CloudInstance]:

@@ -10,6 +10,7 @@ from everspot_core.capacity.launching import LaunchError, LaunchTrouble
 from everspot_core.capacity.market import Market
 from everspot_core.jobs.records import Role
 
+from everspot_clouds.aws.instances import Ownership, is_karpenters, owned_by_store
 from everspot_clouds.base import CloudInstance, Phase, Trouble
 from everspot_clouds.kubernetes.boot_rules import MARKET_LABEL, PLACEMENT_LABELS, SPOT, TYPE_LABEL, ZONE_LABEL
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
@@ -160,6 +161,13 @@ def describe_nodes(machines: Iterable[CloudInstance]) -> list[CloudInstance]:
     """Return the machines beneath the agents. `machines`: those with the tag of the cluster, which its EC2NodeClass
     gives to them, as EC2 describes them."""
     return [replace(machine, role=Role.NODE, launch="", failure=None) for machine in machines]
+
+
+def owned_by_namespace(control_url: str) -> Ownership:
+    """Return the ownership of what a cluster has in EC2: by its store's mark, and all that Karpenter made with its tag,
+    without a mark. The cluster's namespace bears the mark."""
+    by_store = owned_by_store(control_url)
+    return lambda tags: True if is_karpenters(tags) else by_store(tags)
 
 
 def is_ended(pod: Document) -> bool:

@@ -11,14 +11,13 @@ from everspot_core.capacity.launching import store_mark
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.records import Role
 
-from everspot_clouds.aws.instances import is_own
 from everspot_clouds.aws.site import INSTANCE, AwsSite
 from everspot_clouds.base import RemainingResource
 from everspot_clouds.kubernetes import errors
 from everspot_clouds.kubernetes.capacity import end_pod, withdraw
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
 from everspot_clouds.kubernetes.declared_store import check_store
-from everspot_clouds.kubernetes.instances import is_ended, list_agents
+from everspot_clouds.kubernetes.instances import is_ended, list_agents, owned_by_namespace
 from everspot_clouds.kubernetes.rules import FINALIZER, LAUNCH_LABEL
 
 NODE = "node"
@@ -31,7 +30,7 @@ class KubernetesSite(AwsSite):
 
     def __init__(self, manifest: Manifest, client: KubernetesClient | None = None) -> None:
         """Make clients. `client`: for the pods; by default that of the kubeconfig."""
-        super().__init__(manifest)
+        super().__init__(manifest, owned_by_namespace(manifest.control_url))
         self._manifest = manifest
         self._kubernetes = client or KubernetesClient.open(manifest)
 
@@ -74,10 +73,6 @@ class KubernetesSite(AwsSite):
         if resource.kind == INSTANCE:
             return f"kubectl -n {self._kubernetes.namespace} delete pod {resource.name}"
         return super().removal(replace(resource, kind=INSTANCE) if resource.kind == NODE else resource)
-
-    def _is_own(self, tags: Mapping[str, str]) -> bool | None:
-        """See `AwsSite`. `_pods` refuses the namespace of another store."""
-        return is_own(tags, self._control_url, nodes=True)
 
     def _end_pod(self, pod: Document) -> None:
         """Delete a pod. The finalizer of one that is over is removed, since no scheduler does: nobody calls this while

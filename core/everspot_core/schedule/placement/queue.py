@@ -4,8 +4,8 @@
    is ahead of them. That bounds every wait.
 2. Critical jobs.
 3. Urgent jobs: those whose deadline leaves less than URGENT to spare, the least spare time first.
-4. Jobs that have waited for STARVATION_LIMIT, by fair share; within a team the longest wait first.
-5. All others by fair share; within a team the earlier deadline comes first, then the longer wait.
+4. All others by fair share. Within a team those come first that have waited for STARVATION_LIMIT, the longest wait
+   first; then the earlier deadline, then the longer wait.
 
 By fair share the team that has used the least for its weight comes first; what it holds now, and what this plan gives
 it, counts in advance.
@@ -31,7 +31,6 @@ SPOT_DISCOUNT = 1 / 3
 """The assumed spot price as a fraction of the on-demand price, where no spot price is known."""
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
-_AGED = 3  # the group of the jobs that have waited for STARVATION_LIMIT, as `precedence` numbers it
 _Order = tuple[int, datetime, datetime, str]
 _Turn = tuple[float, _Order, JobView]
 
@@ -77,24 +76,22 @@ class Queue:
         self._used: dict[str, float] = defaultdict(float, view.usage)
         self._charge_running(view, rates)
         self._ahead: list[tuple[int, float, _Order, JobView]] = []
-        self._aged: dict[str, list[_Turn]] = defaultdict(list)
-        self._fresh: dict[str, list[_Turn]] = defaultdict(list)
+        self._by_team: dict[str, list[_Turn]] = defaultdict(list)
         for job in jobs:
             tier = precedence(job, now)
-            if tier is None:
-                self._fresh[job.team].append((0.0, queue_order(job), job))
-            elif tier[0] == _AGED:
-                self._aged[job.team].append((tier[1], queue_order(job), job))
-            else:
+            if tier is not None:
                 self._ahead.append((*tier, queue_order(job), job))
+            else:
+                wait = (now - waiting_since(job)).total_seconds() if is_aged(job, now) else 0.0
+                self._by_team[job.team].append((-wait, queue_order(job), job))
 
     def __iter__(self) -> Iterator[JobView]:
         for *_, job in sorted(self._ahead, key=lambda a: a[:3]):
             yield job
-        yield from self._by_share(self._aged)
-        yield from self._by_share(self._fresh)
+        yield from self._by_share()
 
-    def _by_share(self, teams: dict[str, list[_Turn]]) -> Iterator[JobView]:
+    def _by_share(self) -> Iterator[JobView]:
+        teams = self._by_team
         for waiting in teams.values():
             waiting.sort(key=lambda turn: turn[:2], reverse=True)
         heap = [self._turn(team, teams[team]) for team in teams]
@@ -131,7 +128,7 @@ def _holders(instance: InstanceView) -> tuple[str, ...]:
 
 
 def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
-    """Return the group of the first four that the job belongs to (0 to 3), and its place there; None: fair share."""
+    """Return the group of the first three that the job belongs to (0 to 2), and its place there; None: fair share."""
     waited = now - waiting_since(job)
     if waited >= STARVED:
         return 0, -waited.total_seconds()
@@ -140,7 +137,12 @@ def precedence(job: JobView, now: datetime) -> tuple[int, float] | None:
     spare = slack(job, now)
     if spare is not None and spare < URGENT and not hopeless(job, now):
         return 2, spare.total_seconds()
-    return (_AGED, -waited.total_seconds()) if waited >= STARVATION_LIMIT else None
+    return None
+
+
+def is_aged(job: JobView, now: datetime) -> bool:
+    """Return whether the job has waited for STARVATION_LIMIT."""
+    return now - waiting_since(job) >= STARVATION_LIMIT
 
 
 def hopeless(job: JobView, now: datetime) -> bool:

@@ -32,7 +32,7 @@ from everspot_core.schedule.market.policy import MarketChoice, is_safe
 from everspot_core.schedule.market.steering import NO_TIME, Steering, instance_market, runs_well
 from everspot_core.schedule.placement.capacity import is_free
 from everspot_core.schedule.placement.gangs import instance_record
-from everspot_core.schedule.placement.queue import hopeless, precedence, queue_order, slack
+from everspot_core.schedule.placement.queue import hopeless, is_aged, precedence, queue_order, slack
 from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.provisioning.inflight import FreeSlot, InFlight
 from everspot_core.schedule.provisioning.pending_launches import Launches
@@ -345,9 +345,9 @@ def _has_alone(instance: InstanceView, job: JobView) -> bool:
 def _sort_by_urgency(jobs: Iterable[JobView], view: ClusterView, now: datetime) -> list[JobView]:
     """Return the jobs by urgency, in the given order within each group.
 
-    First come jobs past their last safe moment; then those with precedence; then those with a deadline, the nearest to
-    its last safe moment first; then the others; last, jobs that run and might do better elsewhere. A job that cannot
-    meet its deadline any more counts as one without.
+    First come jobs past their last safe moment; then those with precedence, and those that have waited for a day; then
+    those with a deadline, the nearest to its last safe moment first; then the others; last, jobs that run and might do
+    better elsewhere. A job that cannot meet its deadline any more counts as one without.
     """
     return sorted(jobs, key=lambda job: _press(job, view, now))
 
@@ -360,6 +360,6 @@ def _press(job: JobView, view: ClusterView, now: datetime) -> _Press:
         return 0, spare or _NONE
     if job.state.owned:
         return 4, _NONE
-    if precedence(job, now) is not None:
+    if precedence(job, now) is not None or is_aged(job, now):
         return 1, _NONE
     return (2, spare) if spare is not None else (3, _NONE)

@@ -66,11 +66,9 @@ def copy_to_host(
         sent += host.datasets.take_over(
             dataset, home.datasets, visit=visit.job_id, region=_region(host), on_sent=on_sent
         )
-    resumed = _resumed(head, home.data, host.data, visit.job_id, 0)
+    resumed = _resumed(head, home.data, host.data, visit.job_id, 0, on_sent)
     if resumed is not None:
-        size = sum(part.size for part in resumed.copy.parts)
-        on_sent(size)
-        sent += size
+        sent += sum(part.size for part in resumed.copy.parts)
         head_copy = CheckpointHead(job_id=visit.job_id, epoch=0, checkpoints=[resumed.copy])
         host.heads.create(visit.job_id, head_copy)  # if another copier was first, its head is the same
     return sent
@@ -137,7 +135,14 @@ class _Resumed:
     copy: Checkpoint
 
 
-def _resumed(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoch: int) -> _Resumed | None:
+def _resumed(
+    head: CheckpointHead,
+    source: Bucket,
+    target: Bucket,
+    job: str,
+    epoch: int,
+    on_sent: Callable[[int], None] = lambda size: None,
+) -> _Resumed | None:
     """Copy the checkpoint that a resume loads below a job's prefix in another bucket; None without one. The order is
     that of `Checkpoints.restore` in the trainer.
 
@@ -147,7 +152,7 @@ def _resumed(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epo
     reasons: list[str] = []
     for checkpoint in before_loop_end(by_failed_loads(head.checkpoints)):
         try:
-            return _Resumed(checkpoint, _copy(checkpoint, source, target, job, epoch))
+            return _Resumed(checkpoint, _copy(checkpoint, source, target, job, epoch, on_sent))
         except (DigestMismatch, FileNotFoundError) as error:
             reasons.append(f"step {checkpoint.step}: {error}")
     if reasons:
@@ -168,10 +173,20 @@ def _newest(head: CheckpointHead, source: Bucket, target: Bucket, job: str, epoc
     return copies
 
 
-def _copy(checkpoint: Checkpoint, source: Bucket, target: Bucket, job: str, epoch: int) -> Checkpoint:
+def _copy(
+    checkpoint: Checkpoint,
+    source: Bucket,
+    target: Bucket,
+    job: str,
+    epoch: int,
+    on_sent: Callable[[int], None] = lambda size: None,
+) -> Checkpoint:
     """Copy a checkpoint. Raises as `_carry`."""
     place = f"jobs/{job}/checkpoints/{epoch:06d}/{checkpoint.step:012d}"
-    parts = [_part(part, source, target, place) for part in checkpoint.parts]
+    parts = []
+    for part in checkpoint.parts:
+        parts.append(_part(part, source, target, place))
+        on_sent(part.size)
     return checkpoint.model_copy(update={"epoch": epoch, "parts": parts})
 
 

@@ -6,24 +6,24 @@ should move is sent away before the next plan; a running one is ordered to stop 
 
 import logging
 from collections.abc import Callable, Collection, Container, Mapping, Set
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from everspot_core.federation import migration
 from everspot_core.federation.decision import Move, describe_move
 from everspot_core.jobs.records import JobState, Order, Reason
-from everspot_core.jobs.visit_records import visit_prefix
 from everspot_core.schedule import ClusterView, Hold, JobView, Stop, Why
 from everspot_core.schedule.actions import WITHHELD, Assign, CompleteAssignment
-from everspot_store import PeerSight, Store, StoreDenied, StoreMissing, StoreUnavailable
+from everspot_store import PeerSight, Store, StoreDenied
 
 from everspot_scheduler.actor import Actor
 from everspot_scheduler.backoff import Backoff
 from everspot_scheduler.event_writer import History
+from everspot_scheduler.federation.background_calls import BackgroundCalls
 from everspot_scheduler.federation.data_presence import DataPresence
-from everspot_scheduler.federation.inbound import OFFER_LIFE, InboundVisits
+from everspot_scheduler.federation.inbound import InboundVisits
 from everspot_scheduler.federation.market_status import MarketStatusWriter
+from everspot_scheduler.federation.offer_expiry import delete_ended_offers
 from everspot_scheduler.federation.outbound import OutboundMoves
 from everspot_scheduler.federation.peers import News, Opener, Peers
 from everspot_scheduler.ledger import Ledger
@@ -46,33 +46,6 @@ Chooser = Callable[[JobView, ClusterView, Mapping[str, News], str, datetime], Mo
 time. For a job that is away a move to any other cluster means that it is called back."""
 
 
-OFFER_RETENTION = timedelta(days=1)
-"""Time for which an ended offer is kept, so that a delayed writer cannot create the offer again. A writer that is later
-than that is refused, because the host takes no offer that is older than `OFFER_LIFE`."""
-assert OFFER_RETENTION > 2 * OFFER_LIFE  # noqa: S101 - else there could be a moment at which neither rule holds
-
-
-class BackgroundCalls:
-    """Runs calls that wait for other clusters' networks beside the scheduler's loop, one call of a name at a time.
-
-    `threads`: the most concurrent calls; 0: the caller makes each call itself.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="everspot-peer-call") if threads else None
-        self._under_way: dict[str, Future[None]] = {}
-
-    def begin(self, name: str, call: Callable[[], None]) -> None:
-        """Begin a call, unless one of this name is under way. Its errors are logged, and the caller may begin it
-        again."""
-        if self._pool is None:
-            return _run_and_log(name, call)
-        self._under_way = {n: future for n, future in self._under_way.items() if not future.done()}
-        if name not in self._under_way:
-            self._under_way[name] = self._pool.submit(_run_and_log, name, call)
-        return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAccess:
     """How a federation reaches its peers.
@@ -80,7 +53,8 @@ class PeerAccess:
     Attributes:
         opener: Opens a peer's store.
         chooser: Decides whether a job moves.
-        threads: The most concurrent calls to peers; 0: the loop makes them itself.
+        threads: The most concurrent calls of each kind: news, steps, copies to hosts, copies home. 0: the loop makes
+            them all.
     """
 
     opener: Opener
@@ -106,9 +80,11 @@ class Federation:
         self._data = DataPresence(store)
         self._peers = Peers(manifest_watch, peer_access.opener, store.clock, self._data)
         self._markets = MarketStatusWriter(store)
-        self._outbound = OutboundMoves(store, self._peers, history, self._peers.home)
+        # A copy takes hours: no cancel, no news of a peer and no result of an ended visit may wait for one to a host.
+        news, steps, to_hosts, to_home = (BackgroundCalls(peer_access.threads) for _ in range(4))
+        self._news_calls, self._step_calls = news, steps
+        self._outbound = OutboundMoves(store, self._peers, history, self._peers.home, to_hosts, to_home)
         self._inbound = InboundVisits(store, manifest_watch, actor, ledger, launched)
-        self._background_calls = BackgroundCalls(peer_access.threads)
         self._listen, self._steps, self._sweep = Backoff(LISTEN_EVERY), Backoff(STEP_EVERY), Backoff(SWEEP_EVERY)
         self._visits = Backoff(HOST_EVERY)
         self._moves: dict[str, Move] = {}
@@ -132,17 +108,17 @@ class Federation:
             self._moves, self._back = {}, dict.fromkeys(away, f"{self._peers.home} is being drained")
         self._begin_moves(observation)
         if self._listen.take(now):
-            self._background_calls.begin("news of peers", self._poll_peers)
+            self._news_calls.begin("news of peers", self._poll_peers)
         if self._data.due(self._peers.readable()):
-            self._background_calls.begin("data of peers", self._peers.look_for_data)
+            self._news_calls.begin("data of peers", self._peers.look_for_data)
         if self._sweep.take(now):
-            self._background_calls.begin("old offers", lambda: sweep_offers(self._store, self._peers))
+            self._news_calls.begin("old offers", lambda: delete_ended_offers(self._store, self._peers))
         if away and self._steps.take(now):
             visits = {r.value.away.visit for r in observation.records.values() if r.value.away is not None}
             self._outbound.forget(visits)
             for name in away:
                 used, back = spent.get(name, (0.0, 0.0)), self._back.pop(name, "")
-                self._background_calls.begin(f"the move of {name}", self._continue_move(name, used, back))
+                self._step_calls.begin(f"the move of {name}", self._continue_move(name, used, back))
 
     def choose(self, view: ClusterView, actions: Collection[object]) -> None:
         """Decide, after a plan, which jobs move. `actions`: the plan's. A job that the plan has just given an instance
@@ -245,34 +221,3 @@ def _is_movable(job: JobView) -> bool:
     spec = job.submission.spec
     names_targets = bool(spec.clouds or spec.clusters) and job.submission.visit is None
     return names_targets and job.state in (JobState.PENDING, JobState.RUNNING, JobState.AWAY)
-
-
-def _run_and_log(name: str, call: Callable[[], None]) -> None:
-    try:
-        call()
-    except StoreDenied as error:
-        _log.critical("%s: a store refuses it: check the credentials and the role: %s", name, error)
-    except (StoreUnavailable, StoreMissing) as error:
-        _log.warning("%s is tried again: %s", name, error)
-    except Exception:
-        _log.exception("%s failed, and is tried again", name)
-
-
-def sweep_offers(store: Store, peers: Peers) -> None:
-    """Delete this home's offers that ended long ago, unless a job that is away still needs them.
-
-    Raises:
-        StoreError: if a store failed.
-    """
-    now, own = store.clock.now(), visit_prefix(peers.home)
-    for peer in peers.all:
-        host = peers.store(peer)
-        for visit, document in host.visits.scan(include=lambda id: id.startswith(own)).items():
-            offer = document.value
-            if offer.home != peers.home or not offer.state.over or now - offer.changed_at < OFFER_RETENTION:
-                continue
-            record = store.records.get(offer.submission.visit.job_id) if offer.submission.visit is not None else None
-            away = record.value.away if record is not None else None
-            if away is None or away.visit != visit:
-                host.visits.delete(visit)
-                _log.info("the offer of %s to %s is deleted", visit, peer.name)

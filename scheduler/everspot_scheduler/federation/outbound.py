@@ -2,10 +2,12 @@
 
 A step reads the job's record and the offer, and acts on them. Steps remember nothing that another step needs, so a step
 may be cut off anywhere, and several schedulers may do it at the same time: a conditional write decides, of the record
-at home or of the offer at the host. The steps wait for networks, so they run beside the scheduler's loop.
+at home or of the offer at the host. The steps wait for networks, so they run beside the scheduler's loop; the copies,
+which take longest, run beside the steps.
 """
 
 import logging
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -30,6 +32,7 @@ from everspot_store import (
 from everspot_store.errors import DatasetMissing, StoreDenied, StoreMissing, StoreUnavailable
 
 from everspot_scheduler.event_writer import History
+from everspot_scheduler.federation.background_calls import BackgroundCalls
 from everspot_scheduler.federation.peers import Peers
 
 MIRROR_EVERY = timedelta(minutes=1)
@@ -50,17 +53,38 @@ _ENDS = {
 _log = logging.getLogger(__name__)
 
 
+class CopyUnwanted(Exception):
+    """A job is not to move any more, for this reason, and need not be copied to its end."""
+
+
 class OutboundMoves:
     """The moves of one home's jobs. Thread-safe for different jobs. Methods raise the errors of either store."""
 
-    def __init__(self, store: Store, peers: Peers, history: History, home: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        peers: Peers,
+        history: History,
+        home: str,
+        to_hosts: BackgroundCalls,
+        to_home: BackgroundCalls,
+    ) -> None:
+        """`to_hosts` and `to_home` run the copies of jobs."""
         self._store, self._peers, self._history, self._home = store, peers, history, home
+        self.to_hosts, self.to_home = to_hosts, to_home
+        self._unwanted: dict[str, str] = {}
         self._since: dict[str, tuple[str, timedelta]] = {}
         self._mirrored: dict[str, timedelta] = {}
 
     def go_on(self, job_id: str, *, spent: tuple[float, float], back: str = "") -> None:
         """Do the next step for a job that is away. `spent`: dollars and GPU-hours that it has used so far. `back`: why
         it is wanted back; empty: it is not."""
+        cancelled = self._store.cancels.get(job_id) is not None
+        reason = "it was cancelled" if cancelled else back
+        if self.to_home.is_under_way(job_id):
+            return
+        if self.to_hosts.is_under_way(job_id) and not self._stop_copy(job_id, reason):
+            return
         document, job = self._store.records.get(job_id), self._store.jobs.get(job_id)
         if document is None or job is None or document.value.state is not JobState.AWAY or document.value.away is None:
             return
@@ -69,10 +93,28 @@ class OutboundMoves:
             _log.error("%s is away at %s, which is no peer any more: it stays there", job_id, away.cluster)
             return
         self._history.departed(document.value)
-        cancelled = self._store.cancels.get(job_id) is not None
-        MoveStep(self, document, job.value, peer, "it was cancelled" if cancelled else back, spent).take(
-            cancelled=cancelled
-        )
+        MoveStep(self, document, job.value, peer, reason, spent).take(cancelled=cancelled)
+
+    def _stop_copy(self, job_id: str, reason: str) -> bool:
+        """Cut off the copy of a job to a host, for this reason; an empty one does not. Return whether none runs."""
+        if not reason:
+            return False
+        self._unwanted[job_id] = reason
+        return self.to_hosts.cancel(job_id)
+
+    def copy_to_host(self, job_id: str, call: Callable[[], None]) -> None:
+        """Begin to copy a job's files. Until that ends no other step of the job is done."""
+        self._unwanted.pop(job_id, None)
+        self.to_hosts.begin(job_id, call)
+
+    def refuse_unwanted(self, job_id: str) -> None:
+        """Cut off the copy of a job that was cancelled or called back meanwhile.
+
+        Raises:
+            CopyUnwanted: if it was.
+        """
+        if job_id in self._unwanted:
+            raise CopyUnwanted(self._unwanted[job_id])
 
     def patient(self, away: Away, state: str, peer: Peer, clock: Clock) -> bool:
         """Return whether the peer may still take its time: the offer has not stood still in this state for its
@@ -177,14 +219,25 @@ class MoveStep:
         Nobody may offer the visit until the record says that everything is sent. Until then home may take the job back
         by the record alone, whether or not the host answers.
         """
-        patient = self._all.patient(self._away, "", self._peer, self._clock)
         if self._back:
             return self._home(TripEnd.WITHDRAWN, self._back, None)
+        return self._all.copy_to_host(self._job.job_id, self._copy_to_host)
+
+    def _copy_to_host(self) -> None:
+        patient = self._all.patient(self._away, "", self._peer, self._clock)
         sent_sizes: list[int] = []
+
+        def note_sent(size: int) -> None:
+            sent_sizes.append(size)
+            self._all.refuse_unwanted(self._job.job_id)
+
         try:
             sent = job_transfer.copy_to_host(
-                self._store, self._all.host(self._peer), self._job, self._visit(), self._epoch, sent_sizes.append
+                self._store, self._all.host(self._peer), self._job, self._visit(), self._epoch, note_sent
             )
+        except CopyUnwanted as reason:
+            self._note_cut_off(sum(sent_sizes))
+            return self._home(TripEnd.WITHDRAWN, str(reason), None)
         except _STUCK as error:
             self._note_cut_off(sum(sent_sizes))
             return self._home(TripEnd.WITHDRAWN, f"it cannot be copied: {error}", None)
@@ -257,7 +310,7 @@ class MoveStep:
             self._note(state, visit_record.value.progress if visit_record is not None else None, 0, offer.value)
 
     def _settle(self, host: Store, offer: VisitOffer) -> None:
-        """Copy the results of the visit to home, then end the job, or put it back into the queue."""
+        """Read how the visit ended, and begin to bring it home."""
         visit = self._read_visit(host, offer)
         if visit is None:
             self._home(TripEnd.REFUSED, f"{self._away.visit} is another job at {self._peer.name}", None)
@@ -269,6 +322,10 @@ class MoveStep:
                 reason = f"{self._peer.name} has no record of how {self._away.visit} ended"
                 self._home(TripEnd.WITHDRAWN, reason, offer)
             return
+        self._all.to_home.begin(self._job.job_id, lambda: self._bring_home(host, offer, visit_record, events))
+
+    def _bring_home(self, host: Store, offer: VisitOffer, visit_record: JobRecord, events: Sequence[Event]) -> None:
+        """Copy the results of the visit to home, then end the job, or put it back into the queue."""
         try:
             brought = job_transfer.copy_home(self._store, host, self._job, self._away.visit, self._epoch)
         except Fenced as error:

@@ -194,8 +194,8 @@ def test_room_is_reserved_exactly_against_who_is_still_there_then(steps):
             reservations.append(step)
             continue
         until = None if step is None else NOW + step * HOUR
-        held = [r for r in reservations if step is None or r[2] is None or r[2] < step]
-        instances, usd = sum(count for count, _, _ in held), sum(count * usd for count, usd, _ in held)
+        in_force = [r for r in reservations if step is None or r[2] is None or r[2] < step]
+        instances, usd = sum(count for count, _, _ in in_force), sum(count * usd for count, usd, _ in in_force)
         assert room.fits(1, 1.0, until=until) == (instances < 40 and usd < 100.0)
         if until is not None:
             assert room.figures(1, 1.0, until)["reserved"] == instances

@@ -131,9 +131,9 @@ def test_a_backlog_that_has_waited_for_days_goes_by_the_weights_of_the_teams():
 
 
 def test_time_in_which_a_job_might_not_run_is_no_wait():
-    held = [replace(job(f"held-{days}", waited=9 * 24), withheld=days * 24 * HOUR) for days in (1, 7, 9)]
+    withheld_jobs = [replace(job(f"held-{days}", waited=9 * 24), withheld=days * 24 * HOUR) for days in (1, 7, 9)]
     expected = ["held-1", "critical", "held-7", "held-9", "fair"]
-    assert order(*held, job("critical", priority=Priority.CRITICAL), job("fair", waited=10)) == expected
+    assert order(*withheld_jobs, job("critical", priority=Priority.CRITICAL), job("fair", waited=10)) == expected
 
 
 def test_one_team_does_not_take_everything_in_one_tick():

@@ -27,11 +27,11 @@ class Federated:
     Attributes:
         arrive: Files of datasets arrive at no store before this is set.
         copying: A file waits to arrive.
-        asked: How often each document was read.
+        reads: How often each document was read.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.arrive, self.copying, self.asked = Event(), Event(), Counter[str]()
+        self.arrive, self.copying, self.reads = Event(), Event(), Counter[str]()
         pair = self.pair = Pair(None, ManualClock(), length=10**6)
         self.home, self.host = pair.home, pair.host
         access = PeerAccess(opener=self.home.open, chooser=self.home.choose)
@@ -42,14 +42,14 @@ class Federated:
         self.dataset = self.home.store.datasets.put("d", folder, region="us-east-1").id
         upload, get = MemoryBackend.upload, MemoryBackend.get
 
-        def wait_and_upload(backend: MemoryBackend, key: str, *rest: Any) -> Any:
+        def wait_and_upload(backend: MemoryBackend, key: str, *arguments: Any) -> Any:
             if key.startswith("datasets/_files/"):
                 self.copying.set()
                 assert self.arrive.wait(60)
-            return upload(backend, key, *rest)
+            return upload(backend, key, *arguments)
 
         def count_and_get(backend: MemoryBackend, key: str) -> Any:
-            self.asked[key] += 1
+            self.reads[key] += 1
             return get(backend, key)
 
         monkeypatch.setattr(MemoryBackend, "upload", wait_and_upload)
@@ -109,8 +109,8 @@ def test_the_copy_of_a_cancelled_job_is_cut_off_and_paid_and_never_offered(feder
     try:
         federated.run_until(federated.copying.is_set)
         federated.cancel("large")
-        federated.asked.clear()
-        federated.run_until(lambda: federated.asked[cancel] > 3)  # then a step after it has ended
+        federated.reads.clear()
+        federated.run_until(lambda: federated.reads[cancel] > 3)  # then a step after it has ended
     finally:
         federated.arrive.set()
     federated.run_until(lambda: home.state("large") == "CANCELLED")

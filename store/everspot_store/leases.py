@@ -103,13 +103,15 @@ class Lease:
         detail: str = "",
         unstarted: bool = False,
         hopeless: bool = False,
+        incomplete: bool = False,
         progress: Progress | None = None,
     ) -> JobRecord | None:
         """Give the job back, or end it. Return the new record, or None if the lease was already lost.
 
         `progress`: the job's last progress; None: as in the last renewal. It is written together with the release, in
         one conditional write; an owner that has lost the lease writes neither. `unstarted`: this machine could not
-        start the program, or broke it. `hopeless`: no retry can help.
+        start the program, or broke it. `hopeless`: no retry can help. `incomplete`: the program had finished, and its
+        outputs could not be uploaded.
 
         From the first call on the lease is no longer valid, even if the store cannot be reached.
 
@@ -123,7 +125,16 @@ class Lease:
             last = _finite(progress) if progress is not None else None
             written = self._write(
                 lambda record: transitions.release(
-                    record, reason, self._clock.now(), self._spec, exit_code, detail, unstarted, hopeless, last
+                    record,
+                    reason,
+                    self._clock.now(),
+                    self._spec,
+                    exit_code,
+                    detail,
+                    unstarted,
+                    hopeless,
+                    incomplete,
+                    last,
                 )
             )
             self._lost = True

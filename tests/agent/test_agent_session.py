@@ -606,6 +606,7 @@ def test_a_job_without_its_outputs_has_not_succeeded(
     assert document is not None
     record = document.value
     assert (record.state, record.last_reason, record.unstarted) == (JobState.PENDING, reason, ["i-1"])
+    assert record.incomplete_ends == 1
     assert "1 of its outputs are not uploaded: b (the store" in record.detail
     events = {event.kind: event.data for event in store.events("job-1")}
     assert EventKind.FINISHED not in events and events[EventKind.SKIPPED]["paths"] == ["b"]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from everspot_core.jobs import lease
 from everspot_core.jobs.job import JobSpec, JobSubmission, Retries
-from everspot_core.jobs.lease import DENIED_RUNS, DENIED_STARTS, MAX_IDLE_ATTEMPTS, UNREPORTED
+from everspot_core.jobs.lease import DENIED_RUNS, DENIED_STARTS, INCOMPLETE_ENDS, MAX_IDLE_ATTEMPTS, UNREPORTED
 from everspot_core.jobs.records import JobRecord, JobState, Progress, Reason
 from everspot_core.schedule.jobs import end_of_waiting
 from hypothesis import given
@@ -32,6 +32,7 @@ class End:
     instance: str = "i-0"
     lasts: timedelta = MINUTE
     new_checkpoints: int | None = 0
+    incomplete: bool = False
 
 
 def closed(record: JobRecord, spec: JobSpec = SPEC) -> JobRecord:
@@ -51,7 +52,10 @@ def attempt(record: JobRecord | None, end: End, *, step: int = 0, spec: JobSpec 
     if end.reason is Reason.LOST:
         return closed(lease.expire(running, NOW + end.lasts), spec)
     unstarted, exit_code = end.reason.troubled, 1 if end.ran else None
-    return closed(lease.release(running, end.reason, NOW + end.lasts, spec, exit_code, "why", unstarted), spec)
+    released = lease.release(
+        running, end.reason, NOW + end.lasts, spec, exit_code, "why", unstarted, incomplete=end.incomplete
+    )
+    return closed(released, spec)
 
 
 def attempts_until_final(end: End, *, most: int = 200) -> int:
@@ -98,6 +102,26 @@ def test_a_job_that_comes_further_each_time_is_never_ended(sequence: list[End]) 
         record = attempt(record, end, step=step)
         assert record.state is JobState.PENDING
     assert record is not None and record.idle_attempts == 0
+
+
+@pytest.mark.parametrize("reason", [Reason.MACHINE, Reason.DENIED])
+@pytest.mark.parametrize("end_between", [None, Reason.NOTICE])
+def test_a_finished_program_whose_outputs_cannot_be_uploaded_runs_only_a_few_times(
+    reason: Reason, end_between: Reason | None
+) -> None:
+    """Each attempt saves a checkpoint, which is progress."""
+    record, incomplete_ends, waited = None, 0, timedelta()
+    while record is None or not record.state.final:
+        if record is not None and end_between is not None:
+            record = attempt(record, End(end_between, new_checkpoints=1))
+        record = attempt(record, End(reason, instance=f"i-{incomplete_ends}", new_checkpoints=1, incomplete=True))
+        incomplete_ends += 1
+        waited += record.not_before - record.changed_at if record.not_before is not None else timedelta()
+        assert incomplete_ends <= INCOMPLETE_ENDS
+    assert (record.state, record.last_reason) == (JobState.FAILED, reason)
+    assert record.detail.startswith(f"could not upload its outputs at {INCOMPLETE_ENDS} ends; ")
+    assert ("grant the permission" in record.detail) is (reason is Reason.DENIED)
+    assert (waited >= timedelta(hours=1)) is (reason is Reason.DENIED)
 
 
 @pytest.mark.parametrize("reason", [Reason.NOTICE, Reason.LOST, Reason.MACHINE, Reason.DENIED])

@@ -167,6 +167,7 @@ def a_record() -> JobRecord:
         "job_id": "resnet-1", "state": JobState.RUNNING, "epoch": 2, "owner": "i-1", "incarnation": 1, "beat": 7,
         "progress": progress, "preemptions": 1, "errors": 1, "unstarted": ["i-0"], "from_zero": 1,
         "failed_on": ["i-0"], "failed_step": 5, "fruitless": 2, "fruitless_ended": 1, "idle_attempts": 3,
+        "incomplete_ends": 1,
         "assigned_step": 4, "assigned_durable_step": 3,
         "not_before": AT, "last_owner": "i-0", "last_reason": Reason.NOTICE,
         "detail": "why", "exit_code": 1, "reused_from": "resnet-3",

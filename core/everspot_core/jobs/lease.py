@@ -57,6 +57,12 @@ these are two hours. It is less than DENIED_STARTS, because each attempt pays fo
 DENIED_RUN_BACKOFF = timedelta(minutes=1)
 """The wait after the first such end of a program. It doubles with each further one."""
 
+INCOMPLETE_ENDS = 3
+"""A job fails when its program has finished this many times and its outputs could not be uploaded. Progress does not
+reset the count: an attempt that finishes makes some each time."""
+DENIED_END_BACKOFF = timedelta(minutes=30)
+"""The wait after the first such end for lack of a permission. It doubles after the second one."""
+
 MAX_LOSSES_WITHOUT_PROGRESS = 6
 """A job fails when its owner has vanished this many times in a row without progress of the job."""
 UNREPORTED = timedelta(minutes=30)
@@ -175,6 +181,7 @@ def release(
     detail: str = "",
     unstarted: bool = False,
     hopeless: bool = False,
+    incomplete: bool = False,
     progress: Progress | None = None,
 ) -> JobRecord:
     """Return the record after the owner gave the job back, or finished it. `progress`: the job's progress; None: the
@@ -186,7 +193,8 @@ def release(
 
     `hopeless`: an error is final immediately. `unstarted`: a preemption because the owner's machine or the store could
     not start the program, or broke it. It puts the job back with its own back-off, until too many instances in a row
-    could not start the job (`exceeds_start_limits`).
+    could not start the job (`exceeds_start_limits`). `incomplete`: such an end of a program that had finished, because
+    its outputs could not be uploaded.
 
     Raises:
         IllegalTransition: if the job has no owner.
@@ -207,13 +215,15 @@ def release(
     elif reason is not Reason.MOVE and not reason.put_off:
         update["preemptions"] = record.preemptions + 1
         if unstarted:
-            update |= _unstarted(record, reason, now, detail, ran=exit_code is not None)
+            update |= _unstarted(record, reason, now, detail, ran=exit_code is not None, incomplete=incomplete)
         elif reason in _UNORDERED_ENDS and update["idle_attempts"] > 1:
             update["not_before"] = now + _doubled(START_BACKOFF, update["idle_attempts"] - 2, START_BACKOFF_MAX)
     return record.model_copy(update=update)
 
 
-def exceeds_start_limits(record: JobRecord, reason: Reason = Reason.SHUTDOWN, *, ran: bool = False) -> bool:
+def exceeds_start_limits(
+    record: JobRecord, reason: Reason = Reason.SHUTDOWN, *, ran: bool = False, incomplete: bool = False
+) -> bool:
     """Return whether the job fails if its present owner, too, could not start it for this reason.
 
     For a missing permission only the number of attempts counts, not the number of instances, and a person gets time to
@@ -223,16 +233,22 @@ def exceeds_start_limits(record: JobRecord, reason: Reason = Reason.SHUTDOWN, *,
         record: The record with the progress of the attempt that ends.
         reason: The attempt's end.
         ran: Whether the program had begun.
+        incomplete: Whether it had finished, and its outputs could not be uploaded.
     """
+    if incomplete and record.incomplete_ends + 1 >= INCOMPLETE_ENDS:
+        return True
     failed_starts = _failed_starts(record, reason)
     if reason is Reason.DENIED:
         return len(failed_starts) >= (DENIED_RUNS if ran else DENIED_STARTS)
     return len(set(failed_starts)) >= START_INSTANCES or len(failed_starts) >= START_ATTEMPTS
 
 
-def describe_failed_starts(record: JobRecord, reason: Reason) -> str:
-    """Return the beginning of a detail: how often the job could not be started, the present owner included. The message
-    of the last start follows."""
+def describe_failed_starts(record: JobRecord, reason: Reason, *, incomplete: bool = False) -> str:
+    """Return the beginning of a detail: how often the job could not be started, or was incomplete, the present owner
+    included. The message of the last attempt follows."""
+    if incomplete and record.incomplete_ends + 1 >= INCOMPLETE_ENDS:
+        mend = "grant the permission, then `everspot retry` runs it again; " if reason is Reason.DENIED else ""
+        return f"could not upload its outputs at {record.incomplete_ends + 1} ends; {mend}the last one said: "
     failed_starts = _failed_starts(record, reason)
     if reason is Reason.DENIED:
         return (
@@ -347,19 +363,24 @@ def reuse(record: JobRecord | None, job_id: str, producer: str, progress: Progre
     )
 
 
-def _unstarted(record: JobRecord, reason: Reason, now: datetime, detail: str, *, ran: bool) -> dict[str, Any]:
-    failed_starts = _failed_starts(record, reason)
-    if exceeds_start_limits(record, reason, ran=ran):
-        words = describe_failed_starts(record, reason)
+def _unstarted(
+    record: JobRecord, reason: Reason, now: datetime, detail: str, *, ran: bool, incomplete: bool
+) -> dict[str, Any]:
+    failed_starts, incomplete_ends = _failed_starts(record, reason), record.incomplete_ends + incomplete
+    if exceeds_start_limits(record, reason, ran=ran, incomplete=incomplete):
+        words = describe_failed_starts(record, reason, incomplete=incomplete)
         return {
             "unstarted": failed_starts,
+            "incomplete_ends": incomplete_ends,
             "state": JobState.FAILED,
             "detail": words + detail[: DETAIL_LIMIT - len(words)],
         }
     denied = reason is Reason.DENIED
     first = DENIED_RUN_BACKOFF if denied and ran else START_BACKOFF
     wait = _doubled(first, len(failed_starts) - 1, DENIED_BACKOFF_MAX if denied else START_BACKOFF_MAX)
-    return {"unstarted": failed_starts, "not_before": now + wait}
+    if denied and incomplete:
+        wait = max(wait, _doubled(DENIED_END_BACKOFF, incomplete_ends - 1, DENIED_BACKOFF_MAX))
+    return {"unstarted": failed_starts, "incomplete_ends": incomplete_ends, "not_before": now + wait}
 
 
 def _failed_starts(record: JobRecord, reason: Reason) -> list[str | None]:

@@ -194,6 +194,9 @@ class JobRecord(Document):
         default_factory=list,
         description="The last instances in a row that could not start its program, or failed it.",
     )
+    incomplete_ends: int = Field(
+        default=0, description="How often its program had finished and its outputs could not be uploaded."
+    )
     from_zero: int = Field(default=0, description="How often it was started from zero for lack of a checkpoint.")
     fruitless: int = Field(default=0, description="How often in a row its owner vanished without progress of the job.")
     fruitless_ended: int = Field(

@@ -17,7 +17,8 @@ class Ending:
     `exit_code`: of the program. `step`: optimizer steps done. `durable_step`: the steps of the newest checkpoint. Both
     are None if never reported. `unstarted`: the machine or the store could not start the program, or broke it, so that
     the end counts towards the limits of failed starts. `fault`: the part of the machine that failed; the agent is one
-    of them. `hopeless`: no retry can help.
+    of them. `hopeless`: no retry can help. `incomplete`: the program had finished, and its outputs could not be
+    uploaded.
     """
 
     reason: Reason
@@ -29,6 +30,7 @@ class Ending:
     traceback: str = ""
     fault: FaultKind | None = None
     hopeless: bool = False
+    incomplete: bool = False
 
 
 def agent_failure(instance_id: str, error: BaseException) -> Ending:

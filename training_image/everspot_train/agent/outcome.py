@@ -63,10 +63,13 @@ def write_outcome(
         emit(EventKind.FAILED, reason=reason.value, message="its GPUs computed less than its limits allow", **measured)
     elif reason.failure:
         _write_failure(emit, ending, record, spec, tail, measured)
-    elif ending.unstarted and transitions.exceeds_start_limits(record, reason, ran=ending.exit_code is not None):
+    elif ending.unstarted and transitions.exceeds_start_limits(
+        record, reason, ran=ending.exit_code is not None, incomplete=ending.incomplete
+    ):
         message = short_message(ending, tail)
-        if reason is Reason.DENIED:
-            message = (transitions.describe_failed_starts(record, reason) + message)[:MESSAGE_CHARACTERS]
+        if reason is Reason.DENIED or ending.incomplete:
+            begin = transitions.describe_failed_starts(record, reason, incomplete=ending.incomplete)
+            message = (begin + message)[:MESSAGE_CHARACTERS]
         emit(EventKind.FAILED, reason=_failed_as(reason).value, message=message)
     elif started:
         emit(

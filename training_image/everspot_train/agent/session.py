@@ -525,17 +525,17 @@ class JobSession:
 
     def _lack_outputs(self, ending: Ending) -> Ending:
         """Return the ending of a finished job whose outputs could not be uploaded. The next attempt resumes from the
-        last checkpoint. A bounded number of attempts is made, each on another machine."""
+        last checkpoint, on another machine, until the job was incomplete INCOMPLETE_ENDS times."""
         missing = self._missing_outputs
         if missing is None:
             message = "the job has finished, and its outputs could not be uploaded"
-            return replace(ending, reason=Reason.MACHINE, message=message, unstarted=True)
+            return replace(ending, reason=Reason.MACHINE, message=message, unstarted=True, incomplete=True)
         names = ", ".join(sorted(missing)[:MOST_NAMES]) + (", …" if len(missing) > MOST_NAMES else "")
         reasons = "; ".join(sorted(set(missing.values())))
         message = f"the job has finished, and {len(missing)} of its outputs are not uploaded: {names} ({reasons})"
         is_denied = not {DENIED, NO_BUCKET}.isdisjoint(missing.values())
         reason = Reason.DENIED if is_denied else Reason.MACHINE
-        return replace(ending, reason=reason, message=message, unstarted=True)
+        return replace(ending, reason=reason, message=message, unstarted=True, incomplete=True)
 
     def _note_unreported(self, ending: Ending) -> None:
         """Write a line into the log if the ended program never reported the metric of its `stop`."""
@@ -683,6 +683,7 @@ class JobSession:
                 detail=detail,
                 unstarted=ending.unstarted,
                 hopeless=ending.hopeless,
+                incomplete=ending.incomplete,
                 progress=self._progress(),
             )
             self._over = True

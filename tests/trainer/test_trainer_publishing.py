@@ -252,8 +252,9 @@ class SlowDeletes(MemoryBackend):
         super().upload_view(key, view, moved)
 
 
-def test_the_checkpoint_of_a_notice_does_not_wait_for_the_deletion_of_old_parts(tmp_path: Path) -> None:
-    clock, data = ManualClock(), SlowDeletes()
+def deleting_writer(tmp_path: Path, data: SlowDeletes) -> Writer:
+    """Return a writer that deletes the 21 parts of the first of three checkpoints."""
+    clock = ManualClock()
     own_writer = Writer(faulty_store(MemoryBackend(), data, clock, FaultScript()).checkpoints(JOB, 1), clock)
     for step in (1, 2, 3):
         snapshot = request(tmp_path, step, now=False)
@@ -262,6 +263,22 @@ def test_the_checkpoint_of_a_notice_does_not_wait_for_the_deletion_of_old_parts(
         own_writer.publisher.publish(snapshot)
         assert isinstance(own_writer.answer(), PublishedAnswer)
     assert data.deleting.wait(60)
+    return own_writer
+
+
+def test_a_job_that_publishes_without_a_pause_deletes_its_old_parts(tmp_path: Path) -> None:
+    data = SlowDeletes()
+    own_writer = deleting_writer(tmp_path, data)
+    own_writer.publisher.publish(request(tmp_path, 4, now=False))
+    data.go.set()
+    assert isinstance(own_writer.answer(), PublishedAnswer)
+    own_writer.publisher.close()
+    assert data.operations[:25] == ["upload"] * 3 + ["delete"] * 21 + ["upload"]
+
+
+def test_the_checkpoint_of_a_notice_does_not_wait_for_the_deletion_of_old_parts(tmp_path: Path) -> None:
+    data = SlowDeletes()
+    own_writer = deleting_writer(tmp_path, data)
     own_writer.publisher.make_way(MakeWayRequest(size=1, deadline=timedelta(seconds=30)))
     own_writer.publisher.publish(request(tmp_path, 4, deadline=timedelta(seconds=30)))
     data.go.set()

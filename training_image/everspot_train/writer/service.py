@@ -79,6 +79,7 @@ class WriterService:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="everspot-publisher")
         self._transfer: Transfer | None = None
         self._answered = threading.Event()
+        self._is_urgent = False  # a checkpoint with a deadline waits, or is about to be requested
         self._rate: float | None = None
         self._memory = StreamMemory()
 
@@ -87,13 +88,15 @@ class WriterService:
         self._pool.submit(self._answer, lambda: self._restore(request))
 
     def publish(self, request: PublishRequest) -> None:
-        """Publish a checkpoint, and reply when it is durable. Old parts are deleted afterwards, until the next call."""
+        """Publish a checkpoint, and reply when it is durable. Old parts are deleted afterwards. The next publication
+        waits for that unless it has a deadline: otherwise a job that publishes without a pause would delete nothing."""
+        self._is_urgent = request.deadline is not None
         self._transfer, self._answered = Transfer(self._clock), threading.Event()
         self._pool.submit(self._publish, request, self._transfer, self._answered)
 
     def make_way(self, request: MakeWayRequest) -> None:
         """See `MakeWayRequest`. Returns when the publication has ended or is cancelled."""
-        transfer = self._transfer
+        self._is_urgent, transfer = True, self._transfer
         while transfer is not None and not self._answered.is_set():
             seconds = (request.deadline - self._clock.monotonic()).total_seconds()
             if gives_way(transfer.remaining_bytes, request.size, transfer.rate or self._rate, seconds):
@@ -146,7 +149,7 @@ class WriterService:
         if not is_durable or request.deadline is not None:  # the next publication deletes older parts
             return
         try:
-            self._checkpoints.retire(go_on=lambda: self._transfer is transfer)
+            self._checkpoints.retire(go_on=lambda: not self._is_urgent)
         except (Fenced, StoreError) as error:  # the next request detects a later owner
             log.warning("old checkpoint parts stay for now: %s", error)
 

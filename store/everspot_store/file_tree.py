@@ -120,21 +120,33 @@ def describe_entry(root: bytes, path: bytes, status: os.stat_result) -> TreeEntr
     )
 
 
-def walk_folder(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+def walk_folder(
+    root: bytes, on_error: Callable[[bytes, OSError], None] = lambda path, error: None
+) -> Iterator[tuple[bytes, os.stat_result]]:
     """Yield every name below `root` with its status, parents first. Links are not followed. Names that vanish during
-    the walk are left out."""
+    the walk are left out.
+
+    `on_error`: called with each folder that cannot be listed, and each name without a status, `b"."` for `root`.
+    """
+
+    def note(path: bytes, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            on_error(path or b".", error)
+
     folders = [b""]
     while folders:
         folder = folders.pop()
         try:
             names = sorted(os.listdir(os.path.join(root, folder)))
-        except OSError:
+        except OSError as error:
+            note(folder, error)
             continue
         for name in names:
             path = os.path.join(folder, name)
             try:
                 status = os.lstat(os.path.join(root, path))
-            except OSError:
+            except OSError as error:
+                note(path, error)
                 continue
             yield path, status
             if stat.S_ISDIR(status.st_mode):

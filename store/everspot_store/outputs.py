@@ -291,13 +291,17 @@ def _store_failure(error: StoreError) -> str:
 def _describe_entries(root: bytes) -> tuple[list[TreeEntry], dict[str, str]]:
     """Return the files and links below a folder, and the reason for each entry that cannot be uploaded, by path."""
     entries, skipped, first_names = list[TreeEntry](), dict[str, str](), dict[tuple[int, int], TreeEntry]()
-    for path, status in sorted(walk_folder(root)):
+
+    def skip(path: bytes, error: OSError) -> None:
+        skipped[escape_path(path)] = error.strerror or str(error)
+
+    for path, status in sorted(walk_folder(root, skip)):
         if stat.S_ISDIR(status.st_mode):
             continue
         try:
             entry = describe_entry(root, path, status)
         except OSError as error:
-            skipped[escape_path(path)] = error.strerror or str(error)
+            skip(path, error)
             continue
         if entry is None:
             skipped[escape_path(path)] = NEITHER

@@ -121,6 +121,23 @@ def test_what_cannot_be_kept_is_named_and_everything_else_is_kept(
     assert "leads out of the folder" in skipped["out"] and "neither" in skipped["door"]
 
 
+def test_a_folder_that_cannot_be_listed_is_named(folder_store: Store, tmp_path: Path) -> None:
+    """Its path is longer than Linux takes, so that root cannot list it either."""
+    root = tmp_path / "outputs"
+    write(os.fsencode(root), b"good.csv")
+    deep = os.open(root, os.O_RDONLY)
+    for _ in range(50):
+        os.mkdir("d" * 100, dir_fd=deep)
+        below = os.open("d" * 100, os.O_RDONLY, dir_fd=deep)
+        os.close(deep)
+        deep = below
+    os.close(deep)
+    uploaded, skipped = folder_store.outputs("job-1").keep(1, root, lambda: True)
+    assert (uploaded, len(skipped)) == (1, 1)
+    ((path, reason),) = skipped.items()
+    assert path.startswith("ddd") and reason == "File name too long"
+
+
 @pytest.mark.parametrize(
     ("operation", "nth", "names"), [("list", 1, "abcdef"), ("create", 1, "abcdef"), ("upload", 2, "b")]
 )

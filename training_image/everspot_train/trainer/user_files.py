@@ -69,7 +69,7 @@ class UserFiles:
             return {}
         entries, stored, firsts = dict[bytes, TreeEntry](), dict[str, Part](), dict[tuple[int, int], TreeEntry]()
         names: dict[bytes, tuple[_Stamp, str]] = {}
-        for path, status in sorted(walk_folder(self._root)):
+        for path, status in sorted(walk_folder(self._root, _warn_of_unreadable)):
             if any(part.endswith(_UNFINISHED) for part in path.split(b"/")):
                 continue
             stamp, inode = _stamp(status), (status.st_dev, status.st_ino)
@@ -155,6 +155,10 @@ class UserFiles:
         before, name = self._names.get(path, (None, ""))
         part, at = self._parts.get(name, (None, timedelta()))
         return part if before == stamp and self._clock.monotonic() - at < FRESH else None
+
+
+def _warn_of_unreadable(path: bytes, error: OSError) -> None:
+    log.warning("%s in the folder checkpoints is not kept: %s", os.fsdecode(path), error)
 
 
 def _stamp(status: os.stat_result) -> _Stamp:

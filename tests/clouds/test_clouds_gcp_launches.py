@@ -114,7 +114,7 @@ def test_an_operation_that_is_not_found_yet_refuses_no_pool(site: GoogleSite, cl
 def test_one_that_may_not_be_ended_is_told_once_the_others_have_ended(site: GoogleSite, cloud: GcpCloud) -> None:
     launched = cloud.launch(site.intent((FOUR, A), jobs=3)).instances
     protected, *others = (instance.instance_id for instance in launched)
-    name = {raw["id"]: raw["name"] for raw in of_cluster(site.api, CLUSTER, "")}[protected]
+    name = {raw["id"]: raw["name"] for raw in of_cluster(site.api, MANIFEST.region, CLUSTER, "")}[protected]
     site.do("POST", f"zones/{A}/instances/{name}/setDeletionProtection?deletionProtection=true")
     with pytest.raises(ApiError, match=r"(?i)deletion"):
         cloud.terminate([protected, "12345", *others])
@@ -245,6 +245,9 @@ class Scripted:
         if self.status == "TERMINATED":
             instance["lastStopTimestamp"] = AT
         yield {"items": {A: {"instances": [instance]}}}
+
+    def aggregated(self, product: str, path: str, _region: str, **query: Any) -> Iterator[dict[str, Any]]:
+        return self.pages(product, path, **query)
 
 
 def test_one_that_runs_again_under_its_old_id_has_not_ended() -> None:

@@ -13,6 +13,7 @@ from everspot_clouds.gcp.credentials import for_store
 from everspot_clouds.gcp.errors import ApiError, to_cloud_error, trouble
 from everspot_clouds.gcp.gauges import MonitoringFigures
 from everspot_clouds.gcp.http_api import Api, open_api
+from everspot_clouds.gcp.instances import whereabouts
 from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
 from everspot_clouds.gcp.rules import PREEMPTED
@@ -84,6 +85,35 @@ def test_a_zone_that_cannot_be_reached_is_not_one_without_instances(
     with pytest.raises(ApiError, match=f"UNAVAILABLE: {lacking} cannot be reached") as refused:
         list(api.pages("compute", f"{PROJECT}/aggregated/instances"))
     assert trouble(refused.value) is Trouble.TRANSIENT
+
+
+@pytest.mark.parametrize(
+    ("unreachable", "fails"),
+    [
+        (ZONES[1], True),
+        ("regions/europe-west4", True),
+        (f"https://www.googleapis.com/compute/v1/{PROJECT}/{ZONES[1]}", True),
+        ("somewhere", True),
+        ("zones/asia-east1-b", False),
+        ("zones/europe-west40-a", False),
+        ("regions/us-central1", False),
+    ],
+)
+def test_only_a_place_out_of_reach_in_the_clusters_region_hides_its_instances(
+    api: Api, monkeypatch: pytest.MonkeyPatch, unreachable: str, fails: bool
+) -> None:
+    """Without `returnPartialSuccess` Google refuses the whole list."""
+    asked: list[dict[str, Any]] = []
+    lacking = {"warning": {"code": "UNREACHABLE"}, "unreachables": [unreachable]}
+    instance = {"id": "7", "name": "vm", "zone": ZONES[0], "labels": {"everspot-cluster": "dev"}}
+    page = {"items": {ZONES[0]: {"instances": [instance]}}, **lacking}
+    monkeypatch.setattr(api, "get", lambda *_path, **query: asked.append(query) or page)
+    if fails:
+        with pytest.raises(ApiError, match=f"UNAVAILABLE: {unreachable} cannot be reached"):
+            whereabouts(api, "europe-west4", "dev", "gs://control")
+    else:
+        assert list(whereabouts(api, "europe-west4", "dev", "gs://control")) == ["7"]
+    assert asked[0]["returnPartialSuccess"] == "true"
 
 
 def test_what_a_bucket_is_asked_too_often_in_a_second_is_sent_again(google: LocalCloud) -> None:

@@ -56,6 +56,7 @@ def test_null_or_empty_fields_count_as_not_sent_and_are_not_returned(kit: Any) -
     [
         ("GET", "global/networks/other", 404, "notFound"),
         ("GET", "global/networks?bla=1", 400, "badRequest"),
+        ("GET", "global/networks?returnPartialSuccess=true", 400, "badRequest"),
         ("GET", "global/networks?maxResults=501", 400, "invalid"),
         ("GET", "global/networks?filter=name", 400, "invalid"),
         ("GET", "global/networks?pageToken=%C3%BC", 400, "invalid"),

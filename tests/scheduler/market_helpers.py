@@ -233,6 +233,6 @@ class GoogleHere(Here):
         return self.site.run(f"vm-{self.count}", self.zone, machineType=self.kind, labels=labels, **more)
 
     def terminate(self, names: Iterable[str]) -> None:
-        places = {str(raw["id"]): raw["name"] for raw in of_cluster(self.site.api, "test", "")}
+        places = {str(raw["id"]): raw["name"] for raw in of_cluster(self.site.api, "europe-west4", "test", "")}
         for name in names:
             self.site.api.call("DELETE", "compute", f"{PROJECT}/zones/{self.zone}/instances/{places[name]}")

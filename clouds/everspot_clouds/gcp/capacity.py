@@ -66,7 +66,7 @@ class BulkLaunches:
             if kind in RETRYABLE:
                 raise
             if error.exists:  # Google no longer remembers the request: return what it created
-                if brought := _alive(instances.of_launch(self._api, intent.token)):
+                if brought := _alive(instances.of_launch(self._api, zone_region(intent.pools[0].zone), intent.token)):
                     return LaunchAnswer(instances=tuple(map(_to_launched, brought)))
                 kind = Trouble.TRANSIENT  # the next request has names of its own
             return LaunchAnswer(errors=(_refused(error, kind, intent),))
@@ -114,7 +114,7 @@ class BulkLaunches:
             raise StillUnderWay(f"the launch is under way, but its operation {name} is not found") from error
 
     def _read(self, done: dict[str, Any], intent: LaunchIntent) -> LaunchAnswer:
-        brought = _alive(instances.of_launch(self._api, intent.token))
+        brought = _alive(instances.of_launch(self._api, zone_region(intent.pools[0].zone), intent.token))
         operation_errors = (done.get("error") or {}).get("errors") or []
         if len(brought) >= intent.count:
             return LaunchAnswer(instances=tuple(map(_to_launched, brought)))

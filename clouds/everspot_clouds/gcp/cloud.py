@@ -72,7 +72,7 @@ class GcpCloud:
 
     def instances(self) -> list[CloudInstance]:
         """See `Cloud`."""
-        own = instances.of_cluster(self._api, self._cluster, self._control_url)
+        own = instances.of_cluster(self._api, self._region, self._cluster, self._control_url)
         described = {str(raw["id"]): raw for raw in own}
         if self._powered_off is not None:
             self._powered_off.look(described.values())
@@ -133,7 +133,7 @@ class GcpCloud:
         # By name and zone, because the conditions of roles know machines by their names. The description is read now,
         # because a group recreates instances under their old names, and an earlier description could map an id to a
         # name that another instance has.
-        places = whereabouts(self._api, self._cluster, self._control_url)
+        places = whereabouts(self._api, self._region, self._cluster, self._control_url)
         terminations.terminate(self._api, instances, places)
 
     def quota_name(self, instance_type: str, market: Market) -> str:

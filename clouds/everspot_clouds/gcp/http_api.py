@@ -29,6 +29,7 @@ TRIES = 3
 FIRST_WAIT = timedelta(milliseconds=500)
 TIME = timedelta(seconds=15)
 _CONNECT = timedelta(seconds=5)
+_SERVICE = "the service"
 WAYS = (
     "log in (`gcloud auth application-default login`), set GOOGLE_APPLICATION_CREDENTIALS, or set "
     "GOOGLE_OAUTH_ACCESS_TOKEN"
@@ -53,11 +54,24 @@ def credentials() -> tuple[Any, str]:
 
 def list_unreachable(page: Mapping[str, Any]) -> list[str]:
     """Return the parts of Google Cloud whose resources a page of a list lacks (Compute API, `instances.aggregatedList`:
-    `unreachables`, and the warning UNREACHABLE of the list or of a scope)."""
+    `unreachables`, and the warning UNREACHABLE of the list or of a scope). It is the whole service if the list names no
+    part."""
     scopes = page.get("items")
-    warned = {"the service": page, **(scopes if isinstance(scopes, Mapping) else {})}
-    lacking = [name for name, part in warned.items() if (part.get("warning") or {}).get("code") == "UNREACHABLE"]
-    return list(dict.fromkeys([*map(str, page.get("unreachables") or ()), *lacking]))
+    warned = scopes if isinstance(scopes, Mapping) else {}
+    lacking = [name for name, part in warned.items() if _is_unreachable(part)]
+    parts = list(dict.fromkeys([*map(str, page.get("unreachables") or ()), *lacking]))
+    return parts or ([_SERVICE] if _is_unreachable(page) else [])
+
+
+def _is_unreachable(part: Mapping[str, Any]) -> bool:
+    return (part.get("warning") or {}).get("code") == "UNREACHABLE"
+
+
+def _concerns(part: str, region: str) -> bool:
+    """Return whether a part of Google Cloud may hold resources of a region: the part is the region itself, one of its
+    zones, or no other place."""
+    *_, kind, name = ("", *part.split("/"))
+    return kind not in ("zones", "regions") or f"{name}-".startswith(f"{region}-")
 
 
 def _own_project() -> str:
@@ -97,11 +111,20 @@ class Api:
     def pages(self, product: str, path: str, **query: Any) -> Iterator[dict[str, Any]]:
         """Yield every page of a list. Raises `ApiError` for a page that lacks what a part of Google Cloud has, so that
         nobody takes it for a page of all that there is."""
+        yield from self._pages(product, path, query, "")
+
+    def aggregated(self, product: str, path: str, region: str, **query: Any) -> Iterator[dict[str, Any]]:
+        """Yield every page of an aggregated list, which lists all places. Raises `ApiError` for a page that lacks what
+        the region has. Other places may be out of reach (Compute API, `instances.aggregatedList`: without
+        `returnPartialSuccess` the whole list fails then)."""
+        yield from self._pages(product, path, {**query, "returnPartialSuccess": "true"}, region)
+
+    def _pages(self, product: str, path: str, query: Mapping[str, Any], region: str) -> Iterator[dict[str, Any]]:
         token = ""
         while True:
             more = {"pageToken": token} if token else {}
             page = self.get(product, path, **query, **more)
-            if unreachable := list_unreachable(page):
+            if unreachable := [part for part in list_unreachable(page) if not region or _concerns(part, region)]:
                 message = f"{', '.join(unreachable)} cannot be reached, and the list of {path} lacks what is there"
                 raise ApiError(ApiRefusal(503, ("UNAVAILABLE",), message))
             yield page

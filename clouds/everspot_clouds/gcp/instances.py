@@ -52,19 +52,20 @@ class Whereabouts(NamedTuple):
     name: str
 
 
-def described(api: Api, label: str, value: str) -> list[dict[str, Any]]:
-    """Return every instance of the project with a label, in the form of the API. Raises the errors of `Api`."""
+def described(api: Api, region: str, label: str, value: str) -> list[dict[str, Any]]:
+    """Return every instance of the project with a label, in the form of the API: all of the region's, and those of
+    other regions that can be reached. Raises the errors of `Api`."""
     path = f"projects/{api.project}/aggregated/instances"
-    pages = api.pages("compute", path, filter=f"labels.{label}={value}")
+    pages = api.aggregated("compute", path, region, filter=f"labels.{label}={value}")
     return [
         raw for page in pages for scope in (page.get("items") or {}).values() for raw in scope.get("instances") or ()
     ]
 
 
-def of_cluster(api: Api, cluster: str, control_url: str) -> list[dict[str, Any]]:
+def of_cluster(api: Api, region: str, cluster: str, control_url: str) -> list[dict[str, Any]]:
     """Return every instance with the cluster's label. Ended ones are included while they have not been deleted, and
     those of another cluster of the same name are left out."""
-    return [raw for raw in described(api, CLUSTER_LABEL, cluster) if is_own(raw, control_url) is not False]
+    return [raw for raw in described(api, region, CLUSTER_LABEL, cluster) if is_own(raw, control_url) is not False]
 
 
 def is_own(document: Mapping[str, Any], control_url: str) -> bool | None:
@@ -74,9 +75,9 @@ def is_own(document: Mapping[str, Any], control_url: str) -> bool | None:
     return has_mark(control_url, store=labels.get(STORE_LABEL, ""), launch=labels.get(LAUNCH_LABEL, ""))
 
 
-def of_launch(api: Api, token: str) -> list[CloudInstance]:
+def of_launch(api: Api, region: str, token: str) -> list[CloudInstance]:
     """Return every instance of the launch with this token that the cloud describes."""
-    return [parse(raw) for raw in described(api, LAUNCH_LABEL, token)]
+    return [parse(raw) for raw in described(api, region, LAUNCH_LABEL, token)]
 
 
 def parse(raw: Mapping[str, Any]) -> CloudInstance:
@@ -112,9 +113,9 @@ def places(described: Iterable[Mapping[str, Any]]) -> dict[str, Whereabouts]:
     return {str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"])) for raw in described}
 
 
-def whereabouts(api: Api, cluster: str, control_url: str) -> dict[str, Whereabouts]:
+def whereabouts(api: Api, region: str, cluster: str, control_url: str) -> dict[str, Whereabouts]:
     """Zone and name of each of the cluster's instances now, by its id. Raises the errors of `Api`."""
-    return places(of_cluster(api, cluster, control_url))
+    return places(of_cluster(api, region, cluster, control_url))
 
 
 def _type(raw: Mapping[str, Any]) -> str:

@@ -119,7 +119,7 @@ class GcpProvider(PackageProvider):
         from everspot_clouds.gcp.shell import IapTunnel
 
         api = open_api(_clock(), manifest.account)
-        return IapTunnel(api.project, lambda: of_cluster(api, manifest.cluster, manifest.control_url))
+        return IapTunnel(api.project, lambda: of_cluster(api, manifest.region, manifest.cluster, manifest.control_url))
 
 
 def _clock() -> Clock:

@@ -112,7 +112,7 @@ class GcpSite:
         """See `Site`."""
 
         def delete_all() -> None:
-            places = instances.whereabouts(self._api, self._cluster, self._control_url)
+            places = instances.whereabouts(self._api, self._region, self._cluster, self._control_url)
             for name in dict.fromkeys(ids):
                 if name in places:
                     delete(self._api, places[name])
@@ -162,7 +162,7 @@ class GcpSite:
     def _instances(self, capacity: Iterable[RemainingResource]) -> Iterator[RemainingResource]:
         """Yield the instances. One without a mark of its own bears that of its group in `capacity`."""
         marked = {item.name for item in capacity if not item.unmarked}
-        for raw in instances.of_cluster(self._api, self._cluster, self._control_url):
+        for raw in instances.of_cluster(self._api, self._region, self._cluster, self._control_url):
             instance, labels = instances.parse(raw), raw.get("labels") or {}
             state = str(raw.get("status") or "").lower()
             yield RemainingResource(
@@ -197,7 +197,7 @@ class GcpSite:
     def _disks(self) -> Iterator[RemainingResource]:
         path = f"projects/{self._api.project}/aggregated/disks"
         query = f"labels.{CLUSTER_LABEL}={self._cluster}"
-        for page in self._api.pages("compute", path, filter=query):
+        for page in self._api.aggregated("compute", path, self._region, filter=query):
             for scope in (page.get("items") or {}).values():
                 for disk in scope.get("disks") or ():
                     own = instances.is_own(disk, self._control_url)

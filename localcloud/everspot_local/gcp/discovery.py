@@ -140,7 +140,7 @@ class Api:
                 id=definition["id"],
                 verb=definition["httpMethod"],
                 path=_pattern(path, definition),
-                parameters=definition.get("parameters", {}),
+                parameters={**definition.get("parameters", {}), **_described_parameters(definition)},
                 body=self._body(definition),
                 answer=definition.get("response", {}),
                 schemas=self._document["schemas"],
@@ -154,6 +154,13 @@ class Api:
         patch = definition["httpMethod"] == "PATCH"
         schemas = self._document["schemas"]
         return Body(schemas, definition["request"], definition["id"], empties=self._empties, patch=patch)
+
+
+def _described_parameters(definition: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the parameters that only the description of a method names: "Google recommends that you set the
+    `returnPartialSuccess` parameter to `true`" (compute.v1, revision 20261106)."""
+    name = "returnPartialSuccess"
+    return {name: {"type": "boolean"}} if f"`{name}`" in definition.get("description", "") else {}
 
 
 @cache

@@ -34,12 +34,13 @@ def list_ids(state: Mapping[str, Any]) -> frozenset[str]:
 
 def list_outside(state: Mapping[str, Any], cluster: str) -> list[str]:
     """Return what a stack has beside a cluster: the names of other clusters, and each resource that no component of
-    Everspot declares, as TYPE NAME."""
+    Everspot declares, as TYPE NAME. Resources that are only looked up are left out, because no destroy deletes them."""
     clusters = sorted({manifest.cluster for manifest in declared_clusters(state)} - {cluster})
     others = [
         f"{item.get('type')} {str(item.get('urn')).rpartition('::')[2]}"
         for item in resources(state)
         if item.get("custom")
+        and not item.get("external")
         and not str(item.get("type")).startswith("pulumi:providers:")
         and _COMPONENTS not in str(item.get("urn"))
     ]
@@ -49,9 +50,9 @@ def list_outside(state: Mapping[str, Any], cluster: str) -> list[str]:
 def declared_clusters(state: Mapping[str, Any]) -> list[Manifest]:
     """Return the clusters whose tag or label a stack's resources have, as far as a look at their cloud needs them.
 
-    An interrupted creation counts: it may be the only trace.
+    An interrupted creation counts: it may be the only trace. Resources that are only looked up do not count.
     """
-    items = [*resources(state), *pending_resources(state)]
+    items = [item for item in (*resources(state), *pending_resources(state)) if not item.get("external")]
     regions: dict[tuple[str, str], dict[str, str]] = {}
     for cloud, cluster, item in _tagged(items):
         region, account = _place(cloud, item)

@@ -286,7 +286,13 @@ def test_what_else_the_stack_has_is_not_destroyed(ground: Ground, resource: dict
     own = {"urn": f"{URN}{CLUSTER}aws:s3/bucket:Bucket::test-data", "type": "aws:s3/bucket:Bucket", "custom": True}
     own["outputs"] = {"tags": {"everspot:cluster": "test"}}
     provider = {"urn": f"{URN}pulumi:providers:aws::default", "type": "pulumi:providers:aws", "custom": True}
-    ground.state += [own, provider, {**resource, "custom": True}]
+    looked_up = [  # by get() and by StackReference
+        {"urn": f"{URN}aws:ec2/vpc:Vpc::shared", "type": "aws:ec2/vpc:Vpc", "custom": True, "external": True,
+         "outputs": {"tags": {"everspot:cluster": "other"}}},
+        {"urn": f"{URN}pulumi:pulumi:StackReference::org/network/prod", "type": "pulumi:pulumi:StackReference",
+         "custom": True, "external": True},
+    ]  # fmt: skip
+    ground.state += [own, provider, *looked_up, {**resource, "custom": True}]
     ground.pulumi()
     answer = ground.run("--yes", "--force")
     assert (answer.code, ground.destroyed, ground.world.store.drain_request()) == (1, [], None)

@@ -103,17 +103,17 @@ def test_only_a_place_out_of_reach_in_the_clusters_region_hides_its_instances(
     api: Api, monkeypatch: pytest.MonkeyPatch, unreachable: str, fails: bool
 ) -> None:
     """Without `returnPartialSuccess` Google refuses the whole list."""
-    asked: list[dict[str, Any]] = []
+    queries: list[dict[str, Any]] = []
     lacking = {"warning": {"code": "UNREACHABLE"}, "unreachables": [unreachable]}
     instance = {"id": "7", "name": "vm", "zone": ZONES[0], "labels": {"everspot-cluster": "dev"}}
     page = {"items": {ZONES[0]: {"instances": [instance]}}, **lacking}
-    monkeypatch.setattr(api, "get", lambda *_path, **query: asked.append(query) or page)
+    monkeypatch.setattr(api, "get", lambda *_path, **query: queries.append(query) or page)
     if fails:
         with pytest.raises(ApiError, match=f"UNAVAILABLE: {unreachable} cannot be reached"):
             whereabouts(api, "europe-west4", "dev", "gs://control")
     else:
         assert list(whereabouts(api, "europe-west4", "dev", "gs://control")) == ["7"]
-    assert asked[0]["returnPartialSuccess"] == "true"
+    assert queries[0]["returnPartialSuccess"] == "true"
 
 
 def test_what_a_bucket_is_asked_too_often_in_a_second_is_sent_again(google: LocalCloud) -> None:

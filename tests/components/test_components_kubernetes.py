@@ -3,13 +3,14 @@
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
 from everspot import AwsKubernetesPool
 from everspot.kubernetes.checking import check_pool
-from everspot.kubernetes.pool import PLUGIN
+from everspot.kubernetes.pool import PLUGIN, find_server, list_moved
 from everspot_clouds.kubernetes.pods import build_pod
 from everspot_core.capacity.launching import LaunchIntent, LaunchPool
 from everspot_core.capacity.market import Market
@@ -287,6 +288,36 @@ def test_the_kubernetes_cluster_is_reached_by_its_endpoint_or_by_a_context(pool:
     assert "kubeconfig" not in provider.inputs
     assert "aws:eks/getCluster:getCluster" not in recorder.calls
     assert PLUGIN.count(".") == 2
+
+
+KUBECONFIG = """
+contexts: [{name: prod, context: {cluster: research, user: someone}}]
+clusters: [{name: research, cluster: {server: "https://one.eks.example/"}}]
+users: [{name: someone, user: {}}]
+"""
+
+
+def test_an_empty_variable_of_the_kubeconfig_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube/config").write_text(KUBECONFIG)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", "")
+    assert find_server("prod") == "https://one.eks.example"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "moved"),
+    [
+        ("https://one.eks.example", "https://two.eks.example", ["context"]),
+        ("https://one.eks.example", "prod", []),  # a machine that cannot read the kubeconfig
+        ("prod", "https://one.eks.example", []),
+        ("prod", "production", []),
+    ],
+)
+def test_a_context_whose_server_is_not_known_moves_nothing(before: str, now: str, moved: list[str]) -> None:
+    place = {"eksCluster": "research", "namespace": "jobs"}
+    assert list_moved({**place, "context": before}, {**place, "context": now}) == moved
+    assert list_moved(place, {**place, "namespace": "other", "context": now}) == ["namespace"]
 
 
 ARM = {"type": "x9g.large", "vcpus": 2, "memory_gib": 4.0, "arch": "arm64", "on_demand_usd_per_hour": 0.1}

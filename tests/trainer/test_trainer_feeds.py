@@ -1,6 +1,7 @@
 """With any data source, an interrupted run has bitwise the losses and weights of an uninterrupted one."""
 
 import contextlib
+import copy
 import itertools
 import multiprocessing
 import pickle
@@ -16,7 +17,7 @@ import torch
 import trainer_feeds
 from everspot_core.jobs.records import Reason
 from everspot_train.rundir import StopRequest
-from everspot_train.trainer import Run, RunStopped, resumable_loader
+from everspot_train.trainer import Run, RunStopped, resumable_loader, sampled
 from everspot_train.trainer.feeds import as_feed
 from everspot_train.trainer.generators import find_generators
 from everspot_train.trainer.randomness import LoopRandomness
@@ -402,6 +403,42 @@ def test_a_large_state_of_a_sampler_is_not_copied_for_each_batch() -> None:
     reads = sampler.reads
     list(feed.open_epoch())
     assert sampler.reads - reads < 5  # batches of an epoch
+
+
+@pytest.mark.parametrize("stop", [2, 4])
+def test_changes_of_a_large_state_that_an_earlier_version_kept_are_repeated(
+    stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(feed: Any, sampler: Weighted, lines: list[list[int]], until: int) -> None:
+        for batch in feed.open_epoch():
+            lines.append(batch[:, 0].tolist())
+            sampler.weights = sampler.weights + len(lines) % 3
+            if len(lines) == until:
+                return
+
+    def make() -> tuple[Any, Weighted]:
+        sampler = Weighted()
+        return as_feed(trainer_feeds.plain(batch_size=1, batch_sampler=sampler, num_workers=1)), sampler
+
+    random.seed(1)
+    torch.manual_seed(1)
+    whole: list[list[int]] = []
+    read(*make(), whole, 5)
+    random.seed(1)
+    torch.manual_seed(1)
+    monkeypatch.setattr(sampled, "_LARGEST_REPEATED", 1 << 30)  # as in the earlier version
+    lines: list[list[int]] = []
+    feed, sampler = make()
+    read(feed, sampler, lines, stop)
+    state = copy.deepcopy(feed.state_dict())
+    assert state["samplers"]["changes"]
+    monkeypatch.undo()
+    for until in (stop + 1, 5):
+        feed, sampler = make()
+        feed.load_state_dict(state)
+        read(feed, sampler, lines, until)
+        state = copy.deepcopy(feed.state_dict())
+    assert lines == whole
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -5,6 +5,7 @@ from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -183,6 +184,7 @@ def test_quantized_and_compressed_tensors_come_back(tmp_path: Path) -> None:
         (torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged), "a nested tensor"),
         (torch.zeros(2, dtype=torch.uint8).view(torch.uint4), "a tensor of dtype uint4"),  # type: ignore[attr-defined]
         (torch.ones(2).to_mkldnn(), "a tensor of layout _mkldnn"),
+        (np.array(["a", "b"], np.dtypes.StringDType()), "numpy.ndarray"),
         (torch.ones(2).as_subclass(type("Packed", (torch.Tensor,), {})), "Packed"),
     ],
 )
@@ -219,6 +221,18 @@ def test_text_that_is_no_utf8_and_long_integers_come_back(tmp_path: Path) -> Non
     assert loaded["files"] == [name] and loaded.keys() == state.keys()
     assert (loaded[name]["visited"], loaded[name]["negative"]) == (1 << 20_000, -(1 << 20_000))
     assert describe(loaded) == describe(state)
+
+
+def test_numbers_texts_and_arrays_of_numpy_come_back(tmp_path: Path) -> None:
+    state: dict[str, Any] = {
+        "text": np.str_(""), "bytes": np.bytes_(b""), "name": np.str_("abc"), "number": np.float32(1.5),
+        "names": np.array(["a", "bcd"]), "none": np.zeros((0, 3)), "of no length": np.empty((2,), np.dtype("S0")),
+        "time": np.datetime64("2026-01-01", "ns"), "big": np.arange(3, dtype=">i4"),
+    }  # fmt: skip
+    loaded = save_and_load(state, tmp_path)
+    for name, value in state.items():
+        assert (type(loaded[name]), loaded[name].dtype, loaded[name].shape) == (type(value), value.dtype, value.shape)
+        assert np.array_equal(loaded[name], value)
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {1: inner}, lambda inner: (inner,)])

@@ -235,8 +235,9 @@ def read_server(context: str) -> str:
 
 
 def _read_kubeconfig() -> kube_config.KubeConfigMerger:
-    """Return the files of the kubeconfig, merged. The library reads the variable once, when it is imported."""
-    return kube_config.KubeConfigMerger(os.environ.get("KUBECONFIG", kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
+    """Return the files of the kubeconfig, merged. The library reads the variable once, when it is imported. An empty
+    variable counts as unset, as for kubectl."""
+    return kube_config.KubeConfigMerger(os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
 
 
 def _use_account(settings: client.Configuration, account: ServiceAccount) -> None:

@@ -98,7 +98,7 @@ class AwsKubernetesPool(pulumi.ComponentResource):
             place["context"] = find_server(args["context"])
         on = args.get("guard_jobs", True)
         self._place_guard = place_guard(
-            self, f"{name}-place", store.control_url, place, on=on, move=PlaceChange(_list_moved)
+            self, f"{name}-place", store.control_url, place, on=on, move=PlaceChange(list_moved)
         )
         # The buckets first: they refuse a change of their key that would make objects unreadable for the roles.
         stored = pulumi.ResourceOptions(parent=self, depends_on=[store, *self._place_guard])
@@ -320,9 +320,11 @@ def find_server(context: str) -> str:
     return read_server(context) or context
 
 
-def _list_moved(old: Settings, new: Settings) -> list[str]:
-    """Return the settings by which the cluster is moved. A context is compared if there was one before, too."""
-    return [name for name in list_changed(old, new) if name in new]
+def list_moved(old: Settings, new: Settings) -> list[str]:
+    """Return the settings by which the cluster is moved. A context is compared if the addresses of both servers are
+    known: on a machine without the kubeconfig, or without its client, the same context has only its name."""
+    unknown = {"context"} if not all("://" in str(place.get("context")) for place in (old, new)) else set()
+    return [name for name in list_changed(old, new) if name in new and name not in unknown]
 
 
 def kubeconfig(cluster: str, eks_cluster: Mapping[str, Any], region: str) -> str:

@@ -182,12 +182,20 @@ def _encode(value: Any, path: str, collect: Collect) -> JsonValue:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if isinstance(value, torch.Tensor):
         return _encode_tensor(value, path, collect)
-    if (isinstance(value, np.generic) or kind is np.ndarray) and value.dtype.kind not in _NO_NUMBERS:
+    if (isinstance(value, np.generic) or kind is np.ndarray) and _is_named(value.dtype):
         return _encode_numpy(value, path, collect)
     encoder = _ENCODERS.get(kind)
     if encoder is None:
         raise UnsupportedValue(path, f"{kind.__module__}.{kind.__qualname__}")
     return encoder(value, path, collect)
+
+
+def _is_named(dtype: Any) -> bool:
+    """Return whether the name of a dtype of numpy stands for all of it. An extension's dtype may have none."""
+    try:
+        return dtype.kind not in _NO_NUMBERS and bool(np.dtype(dtype.str) == dtype)
+    except TypeError:
+        return False
 
 
 def _is_utf8(text: str) -> bool:
@@ -317,12 +325,14 @@ def _decode_parameter(value: dict[str, Any], resolve: Resolve) -> torch.nn.Param
 
 
 def _decode_number(value: dict[str, Any], resolve: Resolve) -> Any:
-    return np.frombuffer(base64.b64decode(value["bytes"]), dtype=value["$number"])[0]
+    dtype, data = np.dtype(value["$number"]), base64.b64decode(value["bytes"])
+    return np.frombuffer(data, dtype)[0] if dtype.itemsize else dtype.type()  # an empty text has no bytes
 
 
 def _decode_array(value: dict[str, Any], resolve: Resolve) -> Any:
     data = decode(value["values"], resolve).cpu().numpy().tobytes()
-    return np.frombuffer(bytearray(data), dtype=value["$array"]).reshape(value["shape"])
+    dtype = np.dtype(value["$array"])
+    return np.frombuffer(bytearray(data), dtype).reshape(value["shape"]) if data else np.empty(value["shape"], dtype)
 
 
 def _decode_sparse(value: dict[str, Any], resolve: Resolve) -> torch.Tensor:

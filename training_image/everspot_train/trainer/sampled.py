@@ -429,7 +429,8 @@ class _SamplerStates:
             self._changes = None if saved["changes"] is None else dict(saved["changes"])
             self._repeated_to = saved.get("next", 0)
         self._start = self._read()
-        if self._snapshot() is None:
+        self._is_large = self._snapshot() is None
+        if self._is_large and not self._changes:  # an earlier version kept the changes of large states, too
             self._changes = None
 
     @property
@@ -445,6 +446,8 @@ class _SamplerStates:
         if number < self._repeated_to:
             if number in self._changes:
                 self._load(self._changes[number])
+        elif self._is_large:
+            self._changes = None
         elif self._last is not None and (now := self._snapshot()) != self._last:
             self._bytes += len(now or self._last)
             self._changes[number] = self._read()

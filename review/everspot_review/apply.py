@@ -6,7 +6,7 @@ Each environment is previewed again:
 - Without anything to do, it ends with 0.
 - A change that was applied already, is superseded, or differs from the review is not applied; the exit code is 3.
 - Otherwise the environment is updated. The comment then has the result, and the remaining steps of a failed update,
-  which a later run does.
+  which a later run does. If the update did anything else than was reviewed, the exit code is 3.
 """
 
 import os
@@ -17,12 +17,17 @@ from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from everspot_core.counting import first_few
+
 from everspot_review.comment_state import CommentState, minute
+from everspot_review.deviations import list_deviations
 from everspot_review.engine import PREVIEW_TIMEOUT, UPDATE_TIMEOUT, Ended, Engine
 from everspot_review.errors import ReviewError, ReviewExit
+from everspot_review.event_log import EventLog
+from everspot_review.events import EventLogError, read_file
 from everspot_review.forge import Forge
 from everspot_review.locks import Here, Lock, describe_locks, left_by_this_repository, locked, parse_locks
-from everspot_review.previewing import Revisions, preview
+from everspot_review.previewing import LoggedPreview, Revisions, preview_with_log
 from everspot_review.refusals import ForgeError
 from everspot_review.remaining_steps import RemainingSteps, compute_remaining, unknown
 from everspot_review.report import EnvironmentReport
@@ -34,12 +39,20 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 QUOTED_CHARACTERS = 2_000
 """Characters of the engine's last output that the report of a failed update quotes."""
 
+_SHOWN = 5
+"""Steps and values that were not reviewed, of which a message names so many."""
+
 
 class ApplyResult(StrEnum):
-    """The result of applying one environment. SUPERSEDED: something that came after this revision was applied."""
+    """The result of applying one environment.
+
+    SUPERSEDED: something that came after this revision was applied. DEVIATED: the update did something that the
+    preview before it did not show, such as to launch an image that was published in between.
+    """
 
     UNCHANGED = "unchanged"
     UPDATED = "updated"
+    DEVIATED = "updated, but not as reviewed"
     REFUSED = "refused"
     NOT_REVIEWED = "not reviewed"
     ALREADY = "applied already"
@@ -61,6 +74,7 @@ class ApplyResult(StrEnum):
 _EXITS = {
     ApplyResult.UNCHANGED: ReviewExit.OK,
     ApplyResult.UPDATED: ReviewExit.OK,
+    ApplyResult.DEVIATED: ReviewExit.NOT_REVIEWED,
     ApplyResult.REFUSED: ReviewExit.REFUSED,
     ApplyResult.NOT_REVIEWED: ReviewExit.NOT_REVIEWED,
     ApplyResult.ALREADY: ReviewExit.NOT_REVIEWED,
@@ -164,7 +178,8 @@ def apply(
     """
     known_revisions, before = revisions or Revisions(), prior or PriorState()
     state = before.comment_state
-    report = preview(engine, environment, known_revisions, limits[0])
+    logged = preview_with_log(engine, environment, known_revisions, limits[0])
+    report = logged.report
     if report.blocked:
         return ApplyOutcome(environment, ApplyResult.REFUSED, f"{environment}: {_refusal(report)}", report)
     if not report.steps and report.outcome.value == "unchanged":
@@ -179,47 +194,52 @@ def apply(
         return ApplyOutcome(environment, ApplyResult.NOT_REVIEWED, message, report)
     if continued := report.digest != reviewed:
         report_line(f"{environment}: goes on with the rest of {known_revisions.head[:12]}, whose update failed")
-    done = replace(_update(engine, environment, workflow, report, limits[1], report_line), continued=continued)
+    done = replace(_update(engine, environment, workflow, logged, limits[1], report_line), continued=continued)
     return (
-        replace(done, remaining=_preview_remaining(engine, report, known_revisions, limits[0]))
+        replace(done, remaining=_preview_remaining(engine, logged, known_revisions, limits[0]))
         if done.status is ApplyResult.FAILED
         else done
     )
 
 
 def _preview_remaining(
-    engine: Engine, reviewed: EnvironmentReport, revisions: Revisions, limit: timedelta
+    engine: Engine, reviewed: LoggedPreview, revisions: Revisions, limit: timedelta
 ) -> RemainingSteps:
     """Return the remaining steps of a failed update, by a preview right after it."""
     try:
-        return compute_remaining(reviewed, preview(engine, reviewed.environment, revisions, limit))
+        return compute_remaining(reviewed, preview_with_log(engine, reviewed.report.environment, revisions, limit))
     except ReviewError as error:
-        return unknown(reviewed.environment, masked(str(error)))
+        return unknown(reviewed.report.environment, masked(str(error)))
 
 
 def _update(
-    engine: Engine, environment: str, workflow: WorkflowRun, report: EnvironmentReport, limit: timedelta,
+    engine: Engine, environment: str, workflow: WorkflowRun, logged: LoggedPreview, limit: timedelta,
     report_line: Callable[[str], None],
 ) -> ApplyOutcome:  # fmt: skip
-    here = Here.own()
-    ended = _up(engine, environment, limit)
+    here, report = Here.own(), logged.report
+    ended, deviations = _up(engine, environment, limit, logged.log)
     if ended.code and locked(ended.output):
         locks = parse_locks(ended.output)
         if not left_by_this_repository(locks, here, workflow.began, workflow.others(locks)):
             return ApplyOutcome(environment, ApplyResult.LOCKED, describe_locks(environment, locks, here), report)
         report_line(f"{environment}: freed the lock that an earlier run of this repository left: {locks[0].holder}")
         engine.cancel(environment)
-        ended = _up(engine, environment, limit)
+        ended, deviations = _up(engine, environment, limit, logged.log)
         if ended.code and locked(ended.output):  # somebody else was faster
             message = describe_locks(environment, parse_locks(ended.output), here)
             return ApplyOutcome(environment, ApplyResult.LOCKED, message, report)
+    unreviewed = f"the update did what was not reviewed: {first_few(deviations, _SHOWN)}"
+    if ended.code == 0 and deviations:
+        message = f"{environment}: {unreviewed}. Everything is applied: undo it by another pull request, if need be"
+        return ApplyOutcome(environment, ApplyResult.DEVIATED, message, report)
     if ended.code == 0:
         done = f"{environment}: updated, {len(report.steps)} resources changed, digest {report.digest[:12]}"
         return ApplyOutcome(environment, ApplyResult.UPDATED, done, report)
     if ended.killed:
         _free_lock(engine, environment, here, ended.pid)
+    also = f" ({unreviewed})" if deviations else ""
     return ApplyOutcome(
-        environment, ApplyResult.FAILED, f"{environment}: the update failed: {_last_output(ended)}", report
+        environment, ApplyResult.FAILED, f"{environment}: the update failed{also}: {_last_output(ended)}", report
     )
 
 
@@ -230,9 +250,15 @@ def _free_lock(engine: Engine, environment: str, here: Here, pid: int) -> None:
         engine.cancel(environment)
 
 
-def _up(engine: Engine, environment: str, limit: timedelta) -> Ended:
+def _up(engine: Engine, environment: str, limit: timedelta, reviewed: EventLog) -> tuple[Ended, list[str]]:
+    """Run an update, and return its end and what it did that was not reviewed."""
     with TemporaryDirectory(prefix="everspot-review-") as folder:
-        return engine.up(environment, Path(folder) / "events.jsonl", limit)
+        log = Path(folder) / "events.jsonl"
+        ended = engine.up(environment, log, limit)
+        try:
+            return ended, list_deviations(reviewed, read_file(log))
+        except EventLogError as error:
+            return ended, [f"its event log cannot be read ({error})"]
 
 
 def _last_output(ended: Ended) -> str:
@@ -265,10 +291,13 @@ def stamp(outcome: ApplyOutcome, now: datetime) -> str:
     return f"- {sign} **{outcome.environment}**: {outcome.status.value} at {minute(now)}{went_on}"
 
 
+_CHANGES_STATE = frozenset({ApplyResult.UPDATED, ApplyResult.DEVIATED, ApplyResult.UNCHANGED, ApplyResult.FAILED})
+
+
 def next_comment_state(outcome: ApplyOutcome, now: datetime, before: CommentState | None) -> CommentState | None:
     """Return the next entry of our comment for an environment. `before`: the present entry."""
     revision = outcome.report.head
-    if not revision or outcome.status not in (ApplyResult.UPDATED, ApplyResult.UNCHANGED, ApplyResult.FAILED):
+    if not revision or outcome.status not in _CHANGES_STATE:
         return before
     if outcome.status is not ApplyResult.FAILED:
         return CommentState(revision, minute(now))

@@ -24,7 +24,7 @@ TITLE = 200
 def record(engine: Engine, outcome: ApplyOutcome, pull: Pull | None) -> str:
     """Record an applied change, also of a failed update. Return the reason in a sentence if nothing is recorded,
     otherwise None."""
-    if outcome.status not in (ApplyResult.UPDATED, ApplyResult.FAILED):
+    if outcome.status not in (ApplyResult.UPDATED, ApplyResult.DEVIATED, ApplyResult.FAILED):
         return ""
     try:
         url = control_url(engine.state(outcome.environment))

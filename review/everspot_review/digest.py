@@ -20,6 +20,9 @@ from everspot_core.cluster.declared import SECRET, secret
 from everspot_review.event_log import EventLog, LoggedStep, ResourceState
 from everspot_review.values import MISSING, at, differences, opened
 
+ANY_NAME, ANY_HASH = "-(drawn)", "(hash)"
+"""What stands in normalized values for the end of a generated name, and for the digest of a text with one."""
+
 _CREATING_OPS = frozenset({"create", "create-replacement"})
 _RANDOM_SUFFIX = re.compile(r"[-_]?[0-9a-f]{7,8}(?=$|\.)")
 _HASH = re.compile(r"(?<!sha256:)(?<![\w-])(?=[0-9]*[a-f])[0-9a-f]{12,64}(?![\w-])")
@@ -29,7 +32,7 @@ def digest(log: EventLog) -> str:
     """SHA-256 in hexadecimal, or an empty text if the preview failed and its steps are unknown."""
     if log.failed:
         return ""
-    normalize = _build_normalizer(log)
+    normalize = build_normalizer(log)
     done = [_step_facts(step, normalize) for step in log.steps if not step.idle]
     return _sum(sorted(done, key=_text))
 
@@ -75,7 +78,7 @@ def _value(value: Any, normalize: Callable[[Any], Any]) -> list[Any]:
     return [] if value is MISSING else [normalize(value)]
 
 
-def _build_normalizer(log: EventLog) -> Callable[[Any], Any]:
+def build_normalizer(log: EventLog) -> Callable[[Any], Any]:
     """Return values in a form that is comparable between previews: markers for secrets, and one name in place of each
     generated one."""
     names = {name: stand_in for step in log.steps for name, stand_in in _generated_names(step)}
@@ -96,7 +99,7 @@ def _build_normalizer(log: EventLog) -> Callable[[Any], Any]:
         if not step.idle and step.new is not None:
             _map_texts(step.new.inputs, normalize)
     return lambda value: _map_texts(
-        value, lambda text: _HASH.sub(lambda match: "(hash)" if match[0] in hashes else match[0], normalize(text))
+        value, lambda text: _HASH.sub(lambda match: ANY_HASH if match[0] in hashes else match[0], normalize(text))
     )
 
 
@@ -111,7 +114,7 @@ def _generated_names(step: LoggedStep) -> list[tuple[str, str]]:
         if not isinstance(name, str) or not name.casefold().startswith(step.name.casefold()):
             continue
         if _RANDOM_SUFFIX.match(name[len(step.name) :]):
-            generated.append((name, f"{step.name}-(drawn)"))
+            generated.append((name, f"{step.name}{ANY_NAME}"))
     return generated
 
 

@@ -47,10 +47,29 @@ class Revisions:
     behind: int = 0
 
 
+@dataclass(frozen=True)
+class LoggedPreview:
+    """The report on a preview, and the event log that it is from."""
+
+    report: EnvironmentReport
+    log: EventLog
+
+
 def preview(
     engine: Engine, environment: str, revisions: Revisions, limit: timedelta = PREVIEW_TIMEOUT
 ) -> EnvironmentReport:
     """Return the report on the steps of an update of an environment, and on the rules. Changes nothing.
+
+    Raises:
+        EngineError: if the engine cannot be run.
+    """
+    return preview_with_log(engine, environment, revisions, limit).report
+
+
+def preview_with_log(
+    engine: Engine, environment: str, revisions: Revisions, limit: timedelta = PREVIEW_TIMEOUT
+) -> LoggedPreview:
+    """Return the same as `preview`, with the event log.
 
     Raises:
         EngineError: if the engine cannot be run.
@@ -61,7 +80,7 @@ def preview(
         return _judged(engine, environment, log, ended, revisions)
 
 
-def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions: Revisions) -> EnvironmentReport:
+def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions: Revisions) -> LoggedPreview:
     """Return the report on a run that has ended. A broken rule fails the engine's run, but its log is complete. For any
     other failure the engine's own last words are used if its log has no reason."""
     try:
@@ -78,11 +97,12 @@ def _judged(engine: Engine, environment: str, log: Path, ended: Ended, revisions
     estimate = _priced(log_read, unmanaged, failed=bool(failure))
     if estimate is not None and estimate.after is not None:
         log_read = replace(log_read, diagnostics=(*log_read.diagnostics, *describe_unmanaged(unmanaged)))
-    return judge(
+    report = judge(
         _budgeted(engine, environment, log_read, estimate), environment=environment, stack=environment,
         kinds=resource_kinds(), base=revisions.base, head=revisions.head, estimate=estimate,
         running=running_jobs(engine, environment), failure=failure,
     )  # fmt: skip
+    return LoggedPreview(report, log_read)
 
 
 def interrupted(engine: Engine, environment: str) -> str:

@@ -1,24 +1,16 @@
 """The remaining steps of a failed update, and whether all of them were reviewed.
 
 The digest of the remaining steps differs from the reviewed one, since some steps are done. So the remaining steps are
-compared with the preview before the update, resource by resource. A resource may have its reviewed step, or the rest of
-that step. No other resource may have a step.
+compared with the preview before the update, resource by resource and value by value (`deviations`).
 """
 
 from dataclasses import dataclass
 
 from everspot_core.counting import counted, first_few
 
-from everspot_review.report import Deed, EnvironmentReport, PreviewOutcome, ResourceStep
-
-_LEAVES = {
-    Deed.REPLACE: {Deed.REPLACE, Deed.CREATE, Deed.UPDATE, Deed.DELETE},
-    Deed.CREATE: {Deed.CREATE, Deed.UPDATE, Deed.REPLACE},
-    Deed.IMPORT: {Deed.IMPORT, Deed.UPDATE},
-}
-"""The operations that may remain of an operation after an interrupted update. A half-created resource is updated or
-created again, and of a replacement the deletion of the old resource may remain. Of any other operation only itself may
-remain."""
+from everspot_review.deviations import list_deviations
+from everspot_review.previewing import LoggedPreview
+from everspot_review.report import PreviewOutcome
 
 _SHOWN = 5
 
@@ -36,8 +28,9 @@ class RemainingSteps:
     message: str
 
 
-def compute_remaining(reviewed: EnvironmentReport, remaining: EnvironmentReport) -> RemainingSteps:
+def compute_remaining(reviewed: LoggedPreview, after: LoggedPreview) -> RemainingSteps:
     """Return the remaining steps by the preview after the failed update. `reviewed`: the preview before it."""
+    remaining = after.report
     name = remaining.environment
     advice = f"open a pull request that touches Pulumi.{name}.yaml: its preview shows what is left"
     if remaining.blocked:
@@ -46,8 +39,8 @@ def compute_remaining(reviewed: EnvironmentReport, remaining: EnvironmentReport)
         )
     if remaining.outcome is PreviewOutcome.UNCHANGED:
         return RemainingSteps("", f"{name}: nothing is left to do")
-    if outside := _outside(reviewed, remaining):
-        names = first_few([f"{step.name} ({step.deed.value})" for step in outside], _SHOWN)
+    if deviations := list_deviations(reviewed.log, after.log):
+        names = first_few(deviations, _SHOWN)
         return RemainingSteps(
             "", f"{name}: of what is left to do, this was not reviewed: {names}. To apply it, {advice}"
         )
@@ -64,9 +57,3 @@ def unknown(environment: str, reason: str) -> RemainingSteps:
         "", f"{environment}: {text}. Fix the cause, and open a pull request that touches Pulumi.{environment}.yaml: "
         f"its preview shows what is left",
     )  # fmt: skip
-
-
-def _outside(reviewed: EnvironmentReport, remaining: EnvironmentReport) -> list[ResourceStep]:
-    """Return the steps that were not reviewed."""
-    deeds = {step.urn: _LEAVES.get(step.deed, {step.deed}) for step in reviewed.steps}
-    return [step for step in remaining.steps if step.deed not in deeds.get(step.urn, ())]

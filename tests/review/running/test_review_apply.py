@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import OTHER, SAME, UPDATE, Desk, rule
+from desk import OTHER, SAME, UPDATE, Desk, rule, step
+from everspot_core.cluster.declared import UNKNOWN
 from everspot_review.apply import ApplyResult, WorkflowRun, apply
+from everspot_review.comment_state import read_states
 from everspot_review.commenting import comment_on, read_reports, stamped
 from everspot_review.drift import Drift
 from everspot_review.drift_report import describe_drift
@@ -105,6 +107,58 @@ def test_what_is_not_what_was_reviewed_is_not_applied(desk: Desk, engine: Engine
     desk.answers("preview", "dev", [SAME])
     assert apply(engine, "dev", "", WorkflowRun(BEGAN)).status is ApplyResult.UNCHANGED
     assert "up" not in desk.verbs()
+
+
+QUEUE_NAME = {"__defaults": ["name"], "delaySeconds": 2}
+
+
+@pytest.mark.parametrize(
+    ("previewed", "done", "message"),
+    [
+        ([UPDATE], [OTHER], "queue.delaySeconds (3 instead of 2)"),
+        ([UPDATE], [UPDATE, step("delete", "data", {"bucket": "checkpoints"}, None)], "data (delete)"),
+        ([UPDATE], [SAME], ""),
+        (
+            [step("create", "queue", None, {**QUEUE_NAME, "name": "queue-1a2b3c4", "policy": UNKNOWN})],
+            [step("create", "queue", None, {**QUEUE_NAME, "name": "queue-d4c3b2a", "policy": "{}"})],
+            "",
+        ),
+        (
+            [step("create", "queue", None, {**QUEUE_NAME, "name": "queue-1a2b3c4"})],
+            [step("create", "queue", None, {**QUEUE_NAME, "name": "orders"})],
+            'queue.name ("orders" instead of "queue-1a2b3c4")',
+        ),
+        (
+            [step("update", "queue", {"apiToken": "old"}, {"apiToken": "reviewed-value"})],
+            [step("update", "queue", {"apiToken": "old"}, {"apiToken": "another-value"})],
+            "queue.apiToken ([secret] instead of [secret])",
+        ),
+    ],
+    ids=["another value", "another resource", "less", "another drawn name", "a name of its own", "a secret"],
+)
+def test_an_update_that_does_what_was_not_reviewed_ends_with_3_and_names_it(
+    desk: Desk, hub: Double, engine: Engine, previewed: list[Any], done: list[Any], message: str
+) -> None:
+    desk.answers("preview", "dev", previewed)
+    head = desk.commit()
+    reviewed(desk, hub, engine, head)
+    hub.merged_as[head] = 7
+    desk.answers("up", "dev", done)
+    ended = desk.run("apply", "dev")
+    assert ended.returncode == (3 if message else 0), ended.stderr
+    assert ("the update did what was not reviewed" in ended.stderr, message in ended.stderr) == (bool(message), True)
+    assert "another-value" not in ended.stderr
+    status = "🛑 **dev**: updated, but not as reviewed at" if message else "✅ **dev**: updated at"
+    assert status in hub.comments[0]["body"]
+    assert read_states(hub.comments[0]["body"])["dev"].applied
+
+
+def test_an_update_that_fails_names_what_it_did_that_was_not_reviewed(desk: Desk, engine: Engine) -> None:
+    desk.answers("preview", "dev", [UPDATE])
+    digest = preview(engine, "dev", Revisions()).digest
+    desk.answers("up", "dev", [OTHER], code=1, stderr="error: the cloud is full")
+    done = apply(engine, "dev", digest, WorkflowRun(BEGAN))
+    assert (done.status, "queue.delaySeconds (3 instead of 2)" in done.message) == (ApplyResult.FAILED, True)
 
 
 def test_a_rule_that_is_broken_stops_before_the_update(desk: Desk, engine: Engine) -> None:

@@ -64,10 +64,11 @@ def test_an_update_that_failed_half_way_goes_on_with_the_rest_and_with_the_rest_
     [
         (changed("b", "z"), 0, "this was not reviewed: z (update)"),
         ([step("delete", "b", {"delaySeconds": 1}, None)], 0, "this was not reviewed: b (delete)"),
+        (changed("b", to=400), 0, "this was not reviewed: b.delaySeconds (400 instead of 2)"),
         ([], 255, "nobody knows what is left"),
         ([*changed("b"), rule()], 1, "what is left breaks a mandatory rule"),
     ],
-    ids=["another resource", "another deed", "no preview", "a rule"],
+    ids=["another resource", "another deed", "another value", "no preview", "a rule"],
 )
 def test_a_rest_that_was_not_reviewed_is_not_kept(
     desk: Desk, hub: Double, remaining_steps: Steps, code: int, reason: str

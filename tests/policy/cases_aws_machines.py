@@ -39,6 +39,15 @@ c.select("aws-no-public-address", CONFIGURATION).bad(
 c.select("aws-no-public-address", "aws:ec2/subnet:Subnet")
 c.good({"vpcId": "vpc-1", "mapPublicIpOnLaunch": False}, {"vpcId": "vpc-1"})
 c.bad({"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/24", "mapPublicIpOnLaunch": True}, "mapPublicIpOnLaunch")
+c.good({"vpcId": "vpc-1", "assignIpv6AddressOnCreation": False})
+c.bad({"vpcId": "vpc-1", "assignIpv6AddressOnCreation": True}, "assignIpv6AddressOnCreation", engine=False)
+c.select("aws-no-public-address", "aws:ec2/networkInterface:NetworkInterface")
+c.good({"ipv6AddressCount": 0}, {"ipv6AddressCount": UNKNOWN}, {"ipv6Addresses": []})
+c.bad({"ipv6AddressCount": 1}, "ipv6AddressCount", engine=False)
+c.select("aws-no-public-address", INSTANCE).bad({**LAUNCH, "ipv6Addresses": [UNKNOWN]}, "ipv6Addresses", engine=False)
+c.select("aws-no-public-address", TEMPLATE).bad(
+    {"networkInterfaces": [{"ipv6PrefixCount": 1}]}, "networkInterfaces[0].ipv6PrefixCount", engine=False
+)
 c.select("aws-no-public-address", "aws:ec2/eip:Eip").good({"domain": "vpc", "tags": TAGS})
 c.bad({"domain": "vpc", "instance": "i-0123456789abcdef0", "tags": TAGS}, "instance")
 c.select("aws-no-public-address", "aws:ec2/eipAssociation:EipAssociation").bad(
@@ -73,6 +82,22 @@ c.good({"entries": [{"cidr": "10.0.0.0/8"}]}, {"entries": UNKNOWN})
 c.bad({"entries": [{"cidr": "10.0.0.0/8"}, {"cidr": "0.0.0.0/0"}]}, "entries[1].cidr", engine=False)
 c.select("aws-nothing-open", "aws:ec2/managedPrefixListEntry:ManagedPrefixListEntry")
 c.good({"cidr": "10.1.0.0/16"}).bad({"cidr": "::/0"}, "cidr", engine=False)
+
+c.select("aws-nothing-open", "aws:eks/cluster:Cluster")
+API = "vpcConfig.publicAccessCidrs"
+c.good(
+    {"vpcConfig": {"endpointPublicAccess": False}},
+    {"vpcConfig": {"publicAccessCidrs": ["203.0.113.0/24"]}},
+    {"vpcConfig": {"publicAccessCidrs": UNKNOWN}},
+)
+c.bad({"vpcConfig": {"publicAccessCidrs": ["0.0.0.0/0"]}}, API, engine=False)
+c.bad({"vpcConfig": {"subnetIds": [LATEST]}}, API, engine=False)  # what EKS does where nothing is said
+c.select("aws-nothing-open", "aws:lambda/functionUrl:FunctionUrl").good({"authorizationType": "AWS_IAM"}).bad(
+    {"authorizationType": "NONE"}, "authorizationType", engine=False
+)
+c.select("aws-nothing-open", "aws:lightsail/instancePublicPorts:InstancePublicPorts")
+c.good({"portInfos": [{"cidrs": ["203.0.113.0/24"]}]})
+c.bad({"portInfos": [{"cidrs": ["0.0.0.0/0"]}]}, "portInfos[0].cidrs", engine=False)
 
 c.select("aws-no-nat", "aws:ec2/natGateway:NatGateway").bad(
     {"subnetId": LATEST, "allocationId": "eipalloc-1", "tags": TAGS}, ""

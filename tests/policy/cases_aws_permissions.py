@@ -48,6 +48,35 @@ c.bad(
     {"enableKeyRotation": True, "tags": TAGS, "policy": document(allow("kms:*", Principal="*"))}, "policy.Statement[0]"
 )
 
+EVERYTHING = document(allow(Principal="*"))
+for open_type, field in (
+    ("aws:s3control/accessPointPolicy:AccessPointPolicy", "policy"),
+    ("aws:efs/fileSystemPolicy:FileSystemPolicy", "policy"),
+    ("aws:opensearch/domain:Domain", "accessPolicies"),
+    ("aws:s3tables/tableBucketPolicy:TableBucketPolicy", "resourcePolicy"),
+    ("aws:cloudwatch/logResourcePolicy:LogResourcePolicy", "policyDocument"),
+):
+    c.select("aws-policy-not-for-everybody", open_type).good({field: UNKNOWN}, {field: document(TLS)})
+    c.bad({field: EVERYTHING}, f"{field}.Statement[0]", engine=False)
+c.select("aws-policy-not-for-everybody", "aws:s3control/multiRegionAccessPointPolicy:MultiRegionAccessPointPolicy").bad(
+    {"details": {"name": "a", "policy": EVERYTHING}}, "details.policy.Statement[0]", engine=False
+)
+c.select("aws-policy-not-for-everybody", "aws:efs/fileSystemPolicy:FileSystemPolicy")
+MOUNTED = {"Bool": {"elasticfilesystem:AccessedViaMountTarget": "true"}}
+c.good({"policy": document(allow("elasticfilesystem:ClientMount", Principal={"AWS": "*"}, Condition=MOUNTED))})
+c.select("aws-policy-not-for-everybody", "aws:ec2/vpcEndpoint:VpcEndpoint").good({"policy": EVERYTHING})
+c.select("aws-policy-not-for-everybody", "aws:lambda/permission:Permission")
+CALL = {"function": "f", "action": "lambda:InvokeFunction", "principal": "*"}
+c.good({**CALL, "principal": "s3.amazonaws.com"}, {**CALL, "principalOrgId": "o-1"}, {**CALL, "sourceArn": UNKNOWN})
+c.bad(CALL, "principal", engine=False)
+c.select("aws-policy-not-for-everybody", "aws:ec2/amiLaunchPermission:AmiLaunchPermission")
+c.good({"imageId": "ami-1", "accountId": "123456789012"}).bad(
+    {"imageId": "ami-1", "group": "all"}, "group", engine=False
+)
+
+c.select("aws-no-star-permissions", "aws:ssoadmin/permissionSetInlinePolicy:PermissionSetInlinePolicy")
+c.good({"inlinePolicy": document(allow("s3:*"))})
+c.bad({"inlinePolicy": document(allow())}, "inlinePolicy.Statement[0]", engine=False)
 c.select("aws-no-star-permissions", "aws:iam/rolePolicy:RolePolicy")
 c.good(
     {"policy": document(allow("s3:*"))}, {"policy": document(allow("*", "arn:aws:s3:::b/*"))}, {"policy": UNKNOWN}, {}
@@ -166,6 +195,38 @@ OTHER = "arn:aws:iam::123456789012:oidc-provider/gitlab.com"
 ELSEWHERE = {**ROLE_TRUST, "Action": "sts:AssumeRoleWithWebIdentity", "Principal": {"Federated": OTHER}}
 c.good({"assumeRolePolicy": document({**ELSEWHERE, "Condition": {"StringEquals": {"gitlab.com:sub": "acme"}}})})
 c.bad({"assumeRolePolicy": document(ELSEWHERE)}, TRUST, engine=False)
+EKS = "oidc.eks.us-east-2.amazonaws.com/id/ABC"
+
+
+def federated(issuer: str, condition: dict[str, object]) -> dict[str, str]:
+    name = issuer if issuer.startswith("cognito") else f"arn:aws:iam::123456789012:oidc-provider/{issuer}"
+    return {"assumeRolePolicy": document({**ELSEWHERE, "Principal": {"Federated": name}, "Condition": condition})}
+
+
+for issuer, condition in (
+    ("gitlab.com", {"StringEquals": {"gitlab.com:aud": "https://gitlab.com"}}),
+    ("gitlab.com", {"StringLike": {"gitlab.com:sub": "*"}}),
+    ("gitlab.com", {"StringLike": {"gitlab.com:sub": "project_path:*:ref_type:branch:ref:main"}}),
+    ("gitlab.com", {"StringLike": {"gitlab.com:sub": ["project_path:acme/*", "project_path:acme*"]}}),
+    ("gitlab.com", {"StringNotEquals": {"gitlab.com:sub": "project_path:acme/web:ref_type:branch:ref:main"}}),
+    ("gitlab.com", {"StringEqualsIfExists": {"gitlab.com:sub": "acme"}}),
+    ("gitlab.com", {"StringEquals": {"app.terraform.io:sub": "acme"}}),
+    ("gitlab.com", {"IpAddress": {"aws:SourceIp": "0.0.0.0/0"}}),
+    ("app.terraform.io", {"StringEquals": {"app.terraform.io:aud": "aws.workload.identity"}}),
+    ("api.pulumi.com/oidc", {"StringLike": {"api.pulumi.com/oidc:sub": "pulumi:deploy:org:*"}}),
+    (EKS, {"StringEquals": {f"{EKS}:aud": "sts.amazonaws.com"}}),
+    (EKS, {"StringLike": {f"{EKS}:sub": "system:serviceaccount:*"}}),
+):
+    c.bad(federated(issuer, condition), TRUST, engine=False)
+for issuer, condition in (
+    ("gitlab.com", {"StringLike": {"gitlab.com:sub": "project_path:acme/*:ref_type:branch:ref:main"}}),
+    ("app.terraform.io", {"StringLike": {"app.terraform.io:sub": "organization:acme:project:*"}}),
+    ("api.pulumi.com/oidc", {"StringLike": {"api.pulumi.com/oidc:sub": "pulumi:deploy:org:acme:*"}}),
+    ("oidc.circleci.com/org/1a2b", {"StringLike": {"oidc.circleci.com/org/1a2b:sub": "org/1a2b/project/3c4d/user/*"}}),
+    (EKS, {"StringEquals": {f"{EKS}:sub": "system:serviceaccount:ml:trainer", f"{EKS}:aud": "sts.amazonaws.com"}}),
+    ("cognito-identity.amazonaws.com", {"StringEquals": {"cognito-identity.amazonaws.com:aud": "eu-west-1:1a2b"}}),
+):
+    c.good(federated(issuer, condition))
 for condition in (
     {"StringNotEquals": {"aws:PrincipalOrgID": "o-1"}},
     {"StringEqualsIfExists": {"aws:PrincipalOrgID": "o-1"}},

@@ -15,6 +15,17 @@ c.select("aws-bucket-not-public", "aws:s3/bucketAcl:BucketAcl").good({"bucket": 
     {"bucket": "b", "acl": "public-read"}, "acl"
 )
 
+URI = "http://acs.amazonaws.com/groups/global"
+GRANTS = [{"grantee": {"type": "Group", "uri": f"{URI}/AllUsers"}, "permission": "READ"}]
+c.good({"accessControlPolicy": {"grants": [{"grantee": {"type": "CanonicalUser", "id": "1a2b"}}]}})
+c.bad(
+    {"bucket": "b", "accessControlPolicy": {"grants": GRANTS}},
+    "accessControlPolicy.grants[0].grantee.uri",
+    engine=False,
+)
+c.select("aws-bucket-not-public", BUCKET).good({"grants": [{"uri": "http://acs.amazonaws.com/groups/s3/LogDelivery"}]})
+c.bad({"grants": [{"type": "Group", "uri": f"{URI}/AuthenticatedUsers"}]}, "grants[0].uri", engine=False)
+
 c.select("aws-bucket-tls-only", "aws:s3/bucketPolicy:BucketPolicy")
 c.good(
     {"policy": document(TLS)},
@@ -23,6 +34,21 @@ c.good(
 )
 c.bad({"bucket": "b", "policy": document(allow("s3:GetObject", Principal={"AWS": ONE}))}, "policy")
 c.bad({"policy": document({**TLS, "Action": "s3:PutObject"})}, "policy", engine=False)
+PLAIN = {"aws:SecureTransport": "false"}
+for denial in (
+    {"Resource": "arn:aws:s3:::b/logs/*"},
+    {"Resource": "arn:aws:s3:::b"},
+    {"Condition": {"StringNotEquals": PLAIN}},
+    {"Condition": {"Bool": {"aws:SecureTransport": ["false", "true"]}}},
+    {"Condition": {"Bool": PLAIN, "StringEquals": {"aws:PrincipalAccount": "999999999999"}}},
+):
+    c.bad({"policy": document({**TLS, **denial})}, "policy", engine=False)
+NO_SERVICE = {"Bool": {**PLAIN, "aws:PrincipalIsAWSService": "false"}}
+c.good(
+    {"policy": document({**TLS, "Resource": ["arn:aws:s3:::b", "arn:aws:s3:::b/*"]})},
+    {"policy": document({**TLS, "Resource": "arn:aws-cn:s3:::b*"})},
+    {"policy": document({**TLS, "Condition": NO_SERVICE})},
+)
 
 c.select(
     "aws-bucket-encrypted", "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration"

@@ -49,6 +49,10 @@ c.bad(
     engine=False,
 )
 
+c.select("gcp-no-public-address", "gcp:compute/subnetwork:Subnetwork")
+c.good({}, {"ipv6AccessType": "INTERNAL"}, {"ipv6AccessType": UNKNOWN})
+c.bad({"stackType": "IPV4_IPV6", "ipv6AccessType": "EXTERNAL"}, "ipv6AccessType", engine=False)
+
 TCP = [{"protocol": "tcp", "ports": ["22"]}]
 c.select("gcp-nothing-open", FIREWALL)
 c.good(
@@ -85,6 +89,22 @@ c.good({"rules": [{**RULE, "match": {"srcIpRanges": ["10.0.0.0/8"]}}]}, {"rules"
 OUT, EVERYBODY = {**RULE, "direction": "EGRESS"}, {"srcIpRanges": ["0.0.0.0/0"]}
 c.bad({"rules": [OUT, {**RULE, "match": EVERYBODY}]}, "rules[1].match.srcIpRanges", engine=False)
 c.bad({"rules": [{**RULE, "match": {"srcNetworkScope": "INTERNET"}}]}, "rules[0].match.srcNetworkScope", engine=False)
+
+c.select("gcp-nothing-open", "gcp:container/cluster:Cluster")
+CONTROL_PLANE = "masterAuthorizedNetworksConfig"
+c.good({}, {CONTROL_PLANE: {"cidrBlocks": [{"cidrBlock": "203.0.113.0/24"}]}}, {CONTROL_PLANE: UNKNOWN})
+c.bad(
+    {CONTROL_PLANE: {"cidrBlocks": [{"cidrBlock": "0.0.0.0/0"}]}},
+    f"{CONTROL_PLANE}.cidrBlocks[0].cidrBlock",
+    engine=False,
+)
+c.select("gcp-nothing-open", "gcp:sql/databaseInstance:DatabaseInstance")
+c.good({}, {"settings": {"ipConfiguration": {"authorizedNetworks": [{"value": "203.0.113.0/24"}]}}})
+c.bad(
+    {"settings": {"ipConfiguration": {"authorizedNetworks": [{"value": "10.0.0.0/8"}, {"value": "0.0.0.0/0"}]}}},
+    "settings.ipConfiguration.authorizedNetworks[1].value",
+    engine=False,
+)
 
 c.select("gcp-no-nat", "gcp:compute/routerNat:RouterNat")
 c.bad(
@@ -206,6 +226,14 @@ c.select("gcp-not-for-everybody", "gcp:pubsub/topicIAMBinding:TopicIAMBinding").
 )
 c.bad({"topic": "t", "role": "roles/pubsub.publisher", "members": [ME, "allAuthenticatedUsers"]}, "role")
 
+c.select("gcp-not-for-everybody", "gcp:bigquery/datasetAccess:DatasetAccess")
+c.good({"role": "READER", "userByEmail": "a@example.com"}, {"specialGroup": "projectReaders"})
+c.bad({"role": "READER", "specialGroup": "allAuthenticatedUsers"}, "specialGroup", engine=False)
+c.bad({"role": "READER", "iamMember": "allUsers"}, "iamMember", engine=False)
+c.select("gcp-not-for-everybody", "gcp:bigquery/dataset:Dataset").bad(
+    {"accesses": [{"specialGroup": "projectOwners"}, {"iamMember": "allUsers"}]}, "accesses[1].iamMember", engine=False
+)
+
 c.select("gcp-impersonation-named", MEMBER).good({"role": "roles/iam.serviceAccountViewer", "member": ME})
 c.bad({"project": "p", "role": "roles/iam.serviceAccountTokenCreator", "member": ME}, "role")
 c.select("gcp-impersonation-named", "gcp:serviceaccount/iAMMember:IAMMember").good(
@@ -232,6 +260,26 @@ ISSUER = {
     "workloadIdentityPoolProviderId": "github-1",
 }
 c.select("gcp-trust-named", PROVIDER)
+GITLAB = {"oidc": {"issuerUri": "https://gitlab.com/"}}
+c.good(
+    {**GITLAB, "attributeCondition": UNKNOWN},
+    {**GITLAB, "attributeCondition": "assertion.namespace_id == '4711'"},
+    {**GITLAB, "attributeCondition": "assertion.sub.startsWith('project_path:acme/') && assertion.ref == 'main'"},
+    {**GITLAB, "attributeCondition": 'attribute.project_path in ["acme/a", "acme/b"]'},
+    {"oidc": {"issuerUri": "https://oidc.circleci.com/org/1a2b"}},
+)
+for condition in (
+    "",
+    "assertion.aud == 'acme'",
+    "assertion.ref == 'main'",
+    "assertion.sub.startsWith('project_path:')",
+    "assertion.sub.startsWith('project_path:acme')",
+    "assertion.namespace_id != '4711'",
+    "assertion.namespace_id == '4711' || assertion.ref == 'main'",
+    "!(assertion.namespace_id == '4711')",
+):
+    c.bad({**GITLAB, "attributeCondition": condition}, "attributeCondition", engine=False)
+c.bad(GITLAB, "attributeCondition", engine=False)
 c.good(
     {"oidc": {"issuerUri": "https://issuer.example.com"}},
     {**ISSUER, "attributeCondition": "assertion.repository_id == '4711'"},

@@ -8,6 +8,7 @@ from everspot_core.validation.problems import Problem
 
 from everspot_policy.aws.documents import (
     ANYBODY,
+    EQUAL,
     IDENTITIES,
     actions,
     allows,
@@ -19,6 +20,7 @@ from everspot_policy.aws.documents import (
     principals,
     statements,
 )
+from everspot_policy.claims import SHARED_CLAIMS, names_somebody
 from everspot_policy.reading import hidden, objects, text, texts
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
@@ -28,6 +30,7 @@ PERMISSIONS = (
     "aws:iam/policy:Policy",
     "aws:iam/userPolicy:UserPolicy",
     "aws:iam/groupPolicy:GroupPolicy",
+    "aws:ssoadmin/permissionSetInlinePolicy:PermissionSetInlinePolicy",
 )
 ATTACHMENTS = (
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
@@ -59,7 +62,8 @@ def documents(subject: Subject) -> Iterator[tuple[str, Any]]:
         for path, each in objects(subject.inputs, "inlinePolicies"):
             yield f"{path}.policy", each.get("policy")
     else:
-        yield "policy", subject.inputs.get("policy")
+        for name in ("policy", "inlinePolicy"):
+            yield name, subject.inputs.get(name)
 
 
 def allowed(subject: Subject) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -126,12 +130,13 @@ def pass_role_limited(subject: Subject) -> Iterator[Problem]:
     Severity.CRITICAL,
     title="Roles trust a service, a named account or role, or the jobs of one repository",
     remedy="Name the principals. For GitHub, compare sub, repository or repository_id with one repository, with an "
-    "operator that fails if the claim is absent.",
+    "operator that fails if the claim is absent. For another issuer, compare sub: its audience is everybody's.",
     types=(ROLE,),
     checkov=("CKV_AWS_60", "CKV_AWS_61", "CKV_AWS_358"),
 )
 def trust_named(subject: Subject) -> Iterator[Problem]:
-    """Find trust in everybody, and trust in GitHub that is not trust in one repository of it."""
+    """Find trust in everybody, trust in GitHub that is not trust in one repository of it, and trust in all that another
+    issuer signs for."""
     for index, statement in statements(subject.inputs.get("assumeRolePolicy")):
         if not allows(statement):
             continue
@@ -143,8 +148,8 @@ def trust_named(subject: Subject) -> Iterator[Problem]:
                 yield Problem(path, "trusts everybody")
             if kind == "Federated" and GITHUB in name and not _one_repository(statement):
                 yield Problem(path, "trusts jobs of more than one repository of GitHub")
-            elif kind == "Federated" and ":saml-provider/" not in name and not any(conditions(statement)):
-                yield Problem(path, f"trusts everybody whom {name.rpartition('/')[2]} signs for")
+            elif kind == "Federated" and ":saml-provider/" not in name and not _one_holder(statement, name):
+                yield Problem(path, f"trusts everybody whom {_issuer(name)} signs for")
 
 
 ORGANIZED = (
@@ -155,6 +160,29 @@ ORGANIZED = (
     "aws:sourceaccount",
 )
 """Keys of conditions that tell an organization's own from everybody."""
+
+
+OWN_AUDIENCE = ("cognito-identity.amazonaws.com", "accounts.google.com")
+"""Issuers whose key `aud` is the id of one customer's identity pool or client (IAM User Guide, "Available keys for AWS
+OIDC federation")."""
+
+
+def _issuer(principal: str) -> str:
+    """Return the issuer of a federated principal, by which the keys of its claims begin."""
+    return principal.rpartition(":oidc-provider/")[2] or principal
+
+
+def _one_holder(statement: Mapping[str, Any], principal: str) -> bool:
+    """Return whether a condition holds for named holders of an issuer's tokens alone."""
+    issuer = _issuer(principal).lower()
+    for operator, key, values in conditions(statement):
+        claim = key.removeprefix(f"{issuer}:")
+        if claim == key or (claim in SHARED_CLAIMS and not (claim == "aud" and issuer in OWN_AUDIENCE)):
+            continue
+        equal = operator.removeprefix("foranyvalue:") in EQUAL
+        if equal and values and all(names_somebody(value) for value in values):
+            return True
+    return False
 
 
 def _one_repository(statement: Mapping[str, Any]) -> bool:

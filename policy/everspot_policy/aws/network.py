@@ -7,7 +7,7 @@ from everspot_core.validation.problems import Problem
 
 from everspot_policy.addresses import open_ranges
 from everspot_policy.aws.kinds import CONFIGURATION, SINGLE, SPOT_FLEET, TEMPLATE
-from everspot_policy.reading import hidden, objects, text, yes
+from everspot_policy.reading import denied, hidden, number, objects, text, yes
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 SUBNETS = ("aws:ec2/subnet:Subnet", "aws:ec2/defaultSubnet:DefaultSubnet")
@@ -19,6 +19,13 @@ RULES_IN = ("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",)
 LISTS = ("aws:ec2/managedPrefixList:ManagedPrefixList", "aws:ec2/managedPrefixListEntry:ManagedPrefixListEntry")
 """Ranges by a name, which rules of groups refer to."""
 NAT = "aws:ec2/natGateway:NatGateway"
+INTERFACE = "aws:ec2/networkInterface:NetworkInterface"
+IPV6 = ("ipv6AddressCount", "ipv6Addresses", "ipv6PrefixCount", "ipv6Prefixes", "assignIpv6AddressOnCreation")
+"""Inputs that give an instance an IPv6 address. All of them are public (Amazon VPC User Guide, "Enable internet access
+for a VPC using an internet gateway")."""
+EKS_CLUSTER = "aws:eks/cluster:Cluster"
+FUNCTION_URL = "aws:lambda/functionUrl:FunctionUrl"
+LIGHTSAIL_PORTS = "aws:lightsail/instancePublicPorts:InstancePublicPorts"
 
 
 @rule(
@@ -26,14 +33,19 @@ NAT = "aws:ec2/natGateway:NatGateway"
     Level.MANDATORY,
     Severity.CRITICAL,
     title="Instances have no public address",
-    remedy="Set associatePublicIpAddress and mapPublicIpOnLaunch to false; reach instances through Session Manager and "
-    "let them reach AWS through VPC endpoints.",
-    types=(*SINGLE, CONFIGURATION, TEMPLATE, SPOT_FLEET, *SUBNETS, ADDRESS, BOUND_ADDRESS),
+    remedy="Set associatePublicIpAddress and mapPublicIpOnLaunch to false, and declare no IPv6 addresses: all of them "
+    "are public. Reach instances through Session Manager and let them reach AWS through VPC endpoints.",
+    types=(*SINGLE, CONFIGURATION, TEMPLATE, SPOT_FLEET, *SUBNETS, ADDRESS, BOUND_ADDRESS, INTERFACE),
     checkov=("CKV_AWS_88", "CKV_AWS_130"),
 )
 def no_public_address(subject: Subject) -> Iterator[Problem]:
     """Find anything that gives an instance a public address by itself."""
     inputs = subject.inputs
+    for path, each in [("", inputs), *objects(inputs, "networkInterfaces"), *objects(inputs, "launchSpecifications")]:
+        for name in IPV6:
+            value = each.get(name)
+            if yes(value) or (number(value) or 0) > 0 or (isinstance(value, list | tuple) and value):
+                yield Problem(f"{path}.{name}".lstrip("."), "gives an IPv6 address, which is public")
     switches = {
         "networkInterfaces": "associatePublicIpAddress",
         "launchSpecifications": "associatePublicIpAddress",
@@ -56,17 +68,24 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     Severity.CRITICAL,
     title="No port is open to everybody",
     remedy="Name the security groups or ranges that may connect. For a public service, note an exception.",
-    types=(*GROUPS, OLD_RULE, *RULES_IN, *LISTS),
+    types=(*GROUPS, OLD_RULE, *RULES_IN, *LISTS, EKS_CLUSTER, FUNCTION_URL, LIGHTSAIL_PORTS),
     checkov=("CKV_AWS_24", "CKV_AWS_25", "CKV_AWS_260", "CKV_AWS_277"),
 )
 def nothing_open(subject: Subject) -> Iterator[Problem]:
-    """Find rules that admit everybody: within a group or a list, or as separate resources, in both of their forms."""
+    """Find rules that admit everybody: within a group or a list, or as separate resources, in both of their forms; and
+    services' own doors."""
     inputs = subject.inputs
+    if subject.type == EKS_CLUSTER:
+        yield from _open_api_server(inputs)
+    if subject.type == FUNCTION_URL and text(inputs.get("authorizationType")) == "NONE":
+        yield Problem("authorizationType", "has to be AWS_IAM")
     sources: list[tuple[str, Mapping[str, Any], tuple[str, ...]]]
     if subject.type in RULES_IN:
         sources = [("", inputs, ("cidrIpv4", "cidrIpv6"))]
     elif subject.type in LISTS:
         sources = [("", inputs, ("cidr",)), *((path, each, ("cidr",)) for path, each in objects(inputs, "entries"))]
+    elif subject.type == LIGHTSAIL_PORTS:
+        sources = [(path, each, ("cidrs", "ipv6Cidrs")) for path, each in objects(inputs, "portInfos")]
     elif subject.type == OLD_RULE:
         sources = [("", inputs, ("cidrBlocks", "ipv6CidrBlocks"))] if inputs.get("type") == "ingress" else []
     else:
@@ -75,6 +94,17 @@ def nothing_open(subject: Subject) -> Iterator[Problem]:
         for name in names:
             for cidr in open_ranges(each.get(name)):
                 yield Problem(f"{path}.{name}".lstrip("."), f"{cidr} is everybody")
+
+
+def _open_api_server(inputs: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the ranges of a public endpoint of Kubernetes' API. EKS makes it public, and for everybody, where nothing
+    else is said (Amazon EKS User Guide, "Cluster API server endpoint")."""
+    for path, each in objects(inputs, "vpcConfig"):
+        ranges = each.get("publicAccessCidrs")
+        if denied(each.get("endpointPublicAccess")) or hidden(each.get("endpointPublicAccess")) or hidden(ranges):
+            continue
+        for cidr in open_ranges(ranges or "0.0.0.0/0"):
+            yield Problem(f"{path}.publicAccessCidrs", f"{cidr} is everybody")
 
 
 @rule(

@@ -1,12 +1,13 @@
 """Buckets."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from everspot_core.validation.problems import Problem
 
 from everspot_policy.aws.documents import ANYBODY, actions, conditions, principals, statements
 from everspot_policy.aws.kinds import BUCKETS, both_versions
-from everspot_policy.reading import hidden, lacks, mapping, objects, text
+from everspot_policy.reading import hidden, lacks, mapping, objects, text, texts
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 BLOCKS = (
@@ -19,6 +20,11 @@ POLICY = "aws:s3/bucketPolicy:BucketPolicy"
 ENCRYPTION = both_versions("BucketServerSideEncryptionConfiguration")
 VERSIONING = both_versions("BucketVersioning")
 LIFECYCLE = both_versions("BucketLifecycleConfiguration")
+EVERYBODY = ("/groups/global/AllUsers", "/groups/global/AuthenticatedUsers")
+"""Ends of the URIs of S3's groups of everybody, and of everybody with an AWS account."""
+NOT_NARROWING = ("aws:securetransport", "aws:principalisawsservice")
+"""Keys of a denial of plain requests: that they are plain, and that no service of AWS sends them."""
+ALL_OBJECTS = re.compile(r"\*|arn:[^:]*:s3:::([^/]*\*|[^/]+/\*)")
 CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
 
 
@@ -37,8 +43,15 @@ def bucket_not_public(subject: Subject) -> Iterator[Problem]:
         for name in FOUR:
             if lacks(subject.inputs.get(name)):
                 yield Problem(name, "has to be true")
-    elif text(subject.inputs.get("acl")) in ("public-read", "public-read-write", "authenticated-read"):
+        return
+    if text(subject.inputs.get("acl")) in ("public-read", "public-read-write", "authenticated-read"):
         yield Problem("acl", f"{subject.inputs['acl']} is for everybody")
+    policy = "accessControlPolicy"
+    grants = [(f"{policy}.{path}", each) for path, each in objects(mapping(subject.inputs.get(policy)), "grants")]
+    for path, each in (*grants, *objects(subject.inputs, "grants")):
+        for place, grantee in ((path, each), (f"{path}.grantee", mapping(each.get("grantee")))):
+            if text(grantee.get("uri")).endswith(EVERYBODY):
+                yield Problem(f"{place}.uri", "is everybody")
 
 
 @rule(
@@ -62,11 +75,16 @@ def bucket_tls_only(subject: Subject) -> Iterator[Problem]:
 def _refuses_plain(statement: object) -> bool:
     content = mapping(statement)
     everybody = (ANYBODY in [name for _, name in principals(content)]) and content.get("Effect") == "Deny"
+    listed = list(conditions(content))
     plain = any(
-        key == "aws:securetransport" and "false" in [v.lower() for v in values]
-        for _, key, values in conditions(content)
+        operator in ("bool", "boolifexists", "stringequals", "stringequalsignorecase")
+        and key == "aws:securetransport"
+        and [value.lower() for value in values] == ["false"]
+        for operator, key, values in listed
     )
-    return everybody and plain and bool({"*", "s3:*"} & set(actions(content)))
+    resources = texts(content.get("Resource"))
+    whole = all(key in NOT_NARROWING for _, key, _ in listed) and any(ALL_OBJECTS.fullmatch(each) for each in resources)
+    return everybody and plain and whole and bool({"*", "s3:*"} & set(actions(content)))
 
 
 @rule(

@@ -1,15 +1,17 @@
 """Rules about permissions and the members that have them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from everspot_core.validation.problems import Problem
 
+from everspot_policy.claims import SHARED_CLAIMS, names_somebody
 from everspot_policy.gcp.kinds import LAUNCHES, MEMBERS, POLICIES
 from everspot_policy.reading import document, hidden, mapping, objects, text, texts
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
+DATASET, DATASET_ACCESS = "gcp:bigquery/dataset:Dataset", "gcp:bigquery/datasetAccess:DatasetAccess"
 EVERYBODY = ("allUsers", "allAuthenticatedUsers")
 BASIC = ("roles/owner", "roles/editor", "roles/viewer")
 IMPERSONATING = (
@@ -21,6 +23,21 @@ BROAD = re.compile(r"gcp:(projects|folder|organizations)/")
 """Types of resources that contain other resources; a grant on them includes these."""
 DEFAULT_ACCOUNT = re.compile(r"(default|\d+-compute@developer\.gserviceaccount\.com)")
 GITHUB = "https://token.actions.githubusercontent.com"
+SHARED = (
+    "https://gitlab.com",
+    "https://app.terraform.io",
+    "https://api.pulumi.com/oidc",
+    "https://agent.buildkite.com",
+    "https://oidc.vercel.com",
+    "https://accounts.google.com",
+)
+"""Issuers that sign for all their customers. Others, such as CircleCI, have an issuer for each organization."""
+LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
+COMPARISON = re.compile(
+    rf"(assertion|attribute|google)\.(?P<claim>\w+)(?P<operator> *== *| *in *|\.startsWith)"
+    rf"(?P<values>[\[(]? *({LITERAL.pattern})( *, *({LITERAL.pattern}))* *[\])]?)"
+)
+"""The whole of a comparison of a claim with texts."""
 _NAME = r"['\"][\w.-]+/[\w.-]+['\"]"
 _ID = r"['\"]\d+['\"]"
 _SUBJECT = r"['\"]repo:[\w.-]+/[\w.-]+:[^'\"]*['\"]"
@@ -90,11 +107,16 @@ def no_basic_roles(subject: Subject) -> Iterator[Problem]:
     Severity.CRITICAL,
     title="Nothing is granted to everybody, nor to all Google accounts",
     remedy="Name the members: accounts, groups, or a domain.",
-    types=(*MEMBERS, *POLICIES),
+    types=(*MEMBERS, *POLICIES, DATASET, DATASET_ACCESS),
     checkov=("CKV_GCP_28",),
 )
 def not_for_everybody(subject: Subject) -> Iterator[Problem]:
     """Find grants to allUsers and allAuthenticatedUsers."""
+    accesses = [("", subject.inputs)] if subject.type == DATASET_ACCESS else objects(subject.inputs, "accesses")
+    for path, each in accesses:
+        for name in ("specialGroup", "iamMember"):
+            if each.get(name) in EVERYBODY:
+                yield Problem(f"{path}.{name}".lstrip("."), f"grants access to {each[name]}")
     for path, role, members in grants(subject):
         for member in EVERYBODY:
             if member in members:
@@ -122,30 +144,47 @@ def impersonation_named(subject: Subject) -> Iterator[Problem]:
     "gcp-trust-named",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="A workload identity pool trusts one GitHub repository, not all of them",
-    remedy="Set attributeCondition, such as assertion.repository_id == '…', because all repositories have the same "
-    "issuer.",
+    title="A workload identity pool trusts named repositories or organizations of a shared issuer, not all of them",
+    remedy="Set attributeCondition, such as assertion.repository_id == '…', because all customers of GitHub, GitLab "
+    "and the like have the same issuer.",
     types=("gcp:iam/workloadIdentityPoolProvider:WorkloadIdentityPoolProvider",),
     checkov=("CKV_GCP_125",),
 )
 def trust_named(subject: Subject) -> Iterator[Problem]:
-    """Find providers for GitHub without a condition on the repository."""
-    if text(mapping(subject.inputs.get("oidc")).get("issuerUri")).rstrip("/") != GITHUB:
-        return
+    """Find providers of a shared issuer without a condition on the repository, or on somebody named."""
+    issuer = text(mapping(subject.inputs.get("oidc")).get("issuerUri")).rstrip("/")
     condition = subject.inputs.get("attributeCondition")
-    if not hidden(condition) and not _names_repositories(text(condition)):
+    if hidden(condition):
+        return
+    if issuer == GITHUB and not _each_alternative(text(condition), _names_repository):
         yield Problem("attributeCondition", "has to compare repository_id or repository")
+    elif issuer in SHARED and not _each_alternative(text(condition), _names_holder):
+        yield Problem("attributeCondition", f"has to compare a claim, because {issuer} signs for all its customers")
 
 
-def _names_repositories(condition: str) -> bool:
-    """Return whether each alternative of a condition (CEL) compares a claim with named repositories. What is not read
-    here, such as a negated group or a choice by `?`, counts as if it held for everybody."""
+def _each_alternative(condition: str, singles_out: Callable[[str], bool]) -> bool:
+    """Return whether each alternative of a condition (CEL) has a part that singles somebody out. What is not read here,
+    such as a negated group or a choice by `?`, counts as if it held for everybody."""
     if "?" in condition:
         return False
     return all(
-        any(REPOSITORY.fullmatch(part.strip(" \t\n()")) for part in alternative.split("&&"))
+        any(singles_out(part.strip(" \t\n()")) for part in alternative.split("&&"))
         for alternative in _without_negated_groups(condition).split("||")
     )
+
+
+def _names_repository(comparison: str) -> bool:
+    return REPOSITORY.fullmatch(comparison) is not None
+
+
+def _names_holder(comparison: str) -> bool:
+    """Return whether a comparison holds for named holders of an issuer's tokens alone."""
+    match = COMPARISON.fullmatch(comparison)
+    if match is None or match["claim"] in SHARED_CLAIMS:
+        return False
+    values = [value[1:-1] for value in LITERAL.findall(match["values"])]
+    wildcard = "*" if match["operator"] == ".startsWith" else ""
+    return bool(values) and all(names_somebody(value + wildcard) for value in values)
 
 
 def _without_negated_groups(condition: str) -> str:

@@ -7,10 +7,13 @@ from everspot_core.validation.problems import Problem
 
 from everspot_policy.addresses import open_ranges
 from everspot_policy.gcp.kinds import FROM_TEMPLATE, LAUNCHES
-from everspot_policy.reading import hidden, mapping, objects, text, yes
+from everspot_policy.reading import hidden, inner, mapping, objects, text, yes
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
 FIREWALL = "gcp:compute/firewall:Firewall"
+SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
+DATABASE = "gcp:sql/databaseInstance:DatabaseInstance"
+KUBERNETES_CLUSTER = "gcp:container/cluster:Cluster"
 POLICY_RULES = ("gcp:compute/*irewallPolicyRule:*", "gcp:compute/*irewallPolicyWithRules:*")
 """Rules of firewall policies, hierarchical, of networks and of regions: by themselves, and within the policy."""
 
@@ -30,11 +33,14 @@ network types)."""
     title="Instances have no public address",
     remedy="Leave accessConfigs out; reach instances through Identity-Aware Proxy and let them reach Google through "
     "privateIpGoogleAccess of their subnetwork.",
-    types=(*LAUNCHES, FROM_TEMPLATE),
+    types=(*LAUNCHES, FROM_TEMPLATE, SUBNETWORK),
     checkov=("CKV_GCP_40",),
 )
 def no_public_address(subject: Subject) -> Iterator[Problem]:
-    """Find interfaces with an access configuration: even an empty one gets an address."""
+    """Find interfaces with an access configuration: even an empty one gets an address. And subnetworks whose IPv6
+    addresses are external."""
+    if text(subject.inputs.get("ipv6AccessType")) == "EXTERNAL":
+        yield Problem("ipv6AccessType", "has to be INTERNAL")
     for path, each in objects(subject.inputs, "networkInterfaces"):
         for name in ("accessConfigs", "ipv6AccessConfigs"):
             if each.get(name) and not hidden(each.get(name)):
@@ -48,11 +54,14 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     title="No port is open to everybody",
     remedy="Name the ranges, tags or service accounts that may connect. People connect through Identity-Aware Proxy, "
     "whose range is 35.235.240.0/20. For a public service, note an exception.",
-    types=(FIREWALL, *POLICY_RULES),
+    types=(FIREWALL, *POLICY_RULES, DATABASE, KUBERNETES_CLUSTER),
     checkov=("CKV_GCP_2", "CKV_GCP_3", "CKV_GCP_106", "CKV_GCP_88"),
 )
 def nothing_open(subject: Subject) -> Iterator[Problem]:
     """Yield rules that let in from everywhere, and are not switched off."""
+    if subject.type in (DATABASE, KUBERNETES_CLUSTER):
+        yield from _authorized_networks(subject)
+        return
     within = objects(subject.inputs, "rules") if "WithRules:" in subject.type else [("", subject.inputs)]
     for place, each in within:
         if yes(each.get("disabled")) or (text(each.get("direction")) or "INGRESS") != "INGRESS":
@@ -69,6 +78,19 @@ def nothing_open(subject: Subject) -> Iterator[Problem]:
             path, ranges = "match.srcIpRanges", None if inside else match.get("srcIpRanges")
         for cidr in open_ranges(ranges):
             yield Problem(f"{place}.{path}".lstrip("."), f"{cidr} is everybody")
+
+
+def _authorized_networks(subject: Subject) -> Iterator[Problem]:
+    """Yield the open ranges that a database, or a control plane of Kubernetes, lets in."""
+    if subject.type == DATABASE:
+        path, ranges, key = "settings.ipConfiguration", "authorizedNetworks", "value"
+        networks = inner(subject.inputs, "settings", "ipConfiguration")
+    else:
+        path, ranges, key = "masterAuthorizedNetworksConfig", "cidrBlocks", "cidrBlock"
+        networks = inner(subject.inputs, path)
+    for place, each in objects(networks, ranges):
+        for cidr in open_ranges(each.get(key)):
+            yield Problem(f"{path}.{place}.{key}", f"{cidr} is everybody")
 
 
 def _open_scope(match: Mapping[str, Any]) -> str:

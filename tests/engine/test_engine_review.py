@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from everspot_review.deviations import list_deviations
+from everspot_review.event_log import EventLog
+from everspot_review.events import read_file
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/review/running"))  # the doubles of a forge, and what runs workflows
@@ -21,14 +24,22 @@ PLANTED = "hunter2-of-the-planted-secret"
 
 
 @pytest.fixture(scope="module")
-def desk(rig: Any, tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    """The stack as it was applied, with a secret among its settings, in a git repository with the workflows."""
+def first_update(rig: Any) -> tuple[EventLog, EventLog]:
+    """The event logs of the preview and of the update that makes the stack, with a secret among its settings."""
+    rig.add_service_roles()
+    rig.pulumi("config", "set", "--secret", "--path", "everspot:cluster.tags.Note", PLANTED, stack="local")
+    rig.preview()
+    previewed = read_file(rig.project / "events.jsonl")
+    rig.up()
+    return previewed, read_file(rig.project / "events.jsonl")
+
+
+@pytest.fixture(scope="module")
+def desk(rig: Any, first_update: Any, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """The stack as it was applied, in a git repository with the workflows."""
     desk = Desk(rig.project, tmp_path_factory.mktemp("review") / "engine", dict(rig.env))
     desk.engine.mkdir()
     desk.write(".gitignore", "local/\n.venv\nevents.jsonl\n")
-    rig.add_service_roles()
-    rig.pulumi("config", "set", "--secret", "--path", "everspot:cluster.tags.Note", PLANTED, stack="local")
-    rig.up()
     desk.git("init", "-q", "-b", "main")
     shipped(desk)
     desk.commit("what is there")
@@ -45,6 +56,12 @@ def runner_environment(rig: Any) -> dict[str, str]:
     """The environment of a self-hosted runner."""
     inherited = {name: value for name, value in rig.env.items() if name.startswith(("AWS_", "PULUMI_", "EVERSPOT_"))}
     return {**inherited, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+
+
+def test_an_update_does_nothing_but_what_its_preview_shows(first_update: tuple[EventLog, EventLog]) -> None:
+    previewed, updated = first_update
+    assert sum(not step.idle for step in updated.steps) > 50
+    assert list_deviations(previewed, updated) == []
 
 
 def test_a_change_is_commented_and_applied_as_it_was_reviewed(rig: Any, desk: Desk, hub: Double) -> None:

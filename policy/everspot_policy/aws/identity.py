@@ -130,7 +130,7 @@ def pass_role_limited(subject: Subject) -> Iterator[Problem]:
     Severity.CRITICAL,
     title="Roles trust a service, a named account or role, or the jobs of one repository",
     remedy="Name the principals. For GitHub, compare sub, repository or repository_id with one repository, with an "
-    "operator that fails if the claim is absent. For another issuer, compare sub: its audience is everybody's.",
+    "operator that fails if the claim is absent. For other issuers, compare sub.",
     types=(ROLE,),
     checkov=("CKV_AWS_60", "CKV_AWS_61", "CKV_AWS_358"),
 )

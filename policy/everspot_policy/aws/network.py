@@ -33,8 +33,8 @@ LIGHTSAIL_PORTS = "aws:lightsail/instancePublicPorts:InstancePublicPorts"
     Level.MANDATORY,
     Severity.CRITICAL,
     title="Instances have no public address",
-    remedy="Set associatePublicIpAddress and mapPublicIpOnLaunch to false, and declare no IPv6 addresses: all of them "
-    "are public. Reach instances through Session Manager and let them reach AWS through VPC endpoints.",
+    remedy="Set associatePublicIpAddress and mapPublicIpOnLaunch to false, and no IPv6 address; reach instances "
+    "through Session Manager and let them reach AWS through VPC endpoints.",
     types=(*SINGLE, CONFIGURATION, TEMPLATE, SPOT_FLEET, *SUBNETS, ADDRESS, BOUND_ADDRESS, INTERFACE),
     checkov=("CKV_AWS_88", "CKV_AWS_130"),
 )

@@ -144,9 +144,9 @@ def impersonation_named(subject: Subject) -> Iterator[Problem]:
     "gcp-trust-named",
     Level.MANDATORY,
     Severity.CRITICAL,
-    title="A workload identity pool trusts named repositories or organizations of a shared issuer, not all of them",
-    remedy="Set attributeCondition, such as assertion.repository_id == '…', because all customers of GitHub, GitLab "
-    "and the like have the same issuer.",
+    title="A workload identity pool trusts one GitHub repository, or a named customer of another shared issuer",
+    remedy="Set attributeCondition, such as assertion.repository_id == '…', because all repositories have the same "
+    "issuer.",
     types=("gcp:iam/workloadIdentityPoolProvider:WorkloadIdentityPoolProvider",),
     checkov=("CKV_GCP_125",),
 )

@@ -210,7 +210,6 @@ for issuer, condition in (
     ("gitlab.com", {"StringLike": {"gitlab.com:sub": ["project_path:acme/*", "project_path:acme*"]}}),
     ("gitlab.com", {"StringNotEquals": {"gitlab.com:sub": "project_path:acme/web:ref_type:branch:ref:main"}}),
     ("gitlab.com", {"StringEqualsIfExists": {"gitlab.com:sub": "acme"}}),
-    ("gitlab.com", {"StringEquals": {"app.terraform.io:sub": "acme"}}),
     ("gitlab.com", {"IpAddress": {"aws:SourceIp": "0.0.0.0/0"}}),
     ("app.terraform.io", {"StringEquals": {"app.terraform.io:aud": "aws.workload.identity"}}),
     ("api.pulumi.com/oidc", {"StringLike": {"api.pulumi.com/oidc:sub": "pulumi:deploy:org:*"}}),

@@ -148,8 +148,9 @@ def trust_named(subject: Subject) -> Iterator[Problem]:
                 yield Problem(path, "trusts everybody")
             if kind == "Federated" and GITHUB in name and not _one_repository(statement):
                 yield Problem(path, "trusts jobs of more than one repository of GitHub")
-            elif kind == "Federated" and ":saml-provider/" not in name and not _one_holder(statement, name):
-                yield Problem(path, f"trusts everybody whom {_issuer(name)} signs for")
+            elif kind == "Federated" and ":saml-provider/" not in name and not _names_holder(statement):
+                issuer = name.rpartition(":oidc-provider/")[2] or name
+                yield Problem(path, f"trusts everybody whom {issuer} signs for")
 
 
 ORGANIZED = (
@@ -167,17 +168,12 @@ OWN_AUDIENCE = ("cognito-identity.amazonaws.com", "accounts.google.com")
 OIDC federation")."""
 
 
-def _issuer(principal: str) -> str:
-    """Return the issuer of a federated principal, by which the keys of its claims begin."""
-    return principal.rpartition(":oidc-provider/")[2] or principal
-
-
-def _one_holder(statement: Mapping[str, Any], principal: str) -> bool:
-    """Return whether a condition holds for named holders of an issuer's tokens alone."""
-    issuer = _issuer(principal).lower()
+def _names_holder(statement: Mapping[str, Any]) -> bool:
+    """Return whether a condition holds for named holders of an issuer's tokens alone. A key of another issuer than the
+    statement's holds for nobody."""
     for operator, key, values in conditions(statement):
-        claim = key.removeprefix(f"{issuer}:")
-        if claim == key or (claim in SHARED_CLAIMS and not (claim == "aud" and issuer in OWN_AUDIENCE)):
+        issuer, _, claim = key.rpartition(":")
+        if issuer in ("", "aws", "sts") or (claim in SHARED_CLAIMS and not (claim == "aud" and issuer in OWN_AUDIENCE)):
             continue
         equal = operator.removeprefix("foranyvalue:") in EQUAL
         if equal and values and all(names_somebody(value) for value in values):

@@ -24,7 +24,8 @@ EVERYBODY = ("/groups/global/AllUsers", "/groups/global/AuthenticatedUsers")
 """Ends of the URIs of S3's groups of everybody, and of everybody with an AWS account."""
 NOT_NARROWING = ("aws:securetransport", "aws:principalisawsservice")
 """Keys of a denial of plain requests: that they are plain, and that no service of AWS sends them."""
-ALL_OBJECTS = re.compile(r"\*|arn:[^:]*:s3:::([^/]*\*|[^/]+/\*)")
+ALL_OBJECTS = re.compile(r"[^/]*\*|[^/]+/\*")
+"""ARNs of all objects of a bucket."""
 CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
 
 

@@ -133,8 +133,21 @@ QUEUE_NAME = {"__defaults": ["name"], "delaySeconds": 2}
             [step("update", "queue", {"apiToken": "old"}, {"apiToken": "another-value"})],
             "queue.apiToken ([secret] instead of [secret])",
         ),
+        (  # the engine hides each occurrence of a secret's text
+            [step("create", "queue", None, {**QUEUE_NAME, "name": "queue-[secret]76ab"})],
+            [step("create", "queue", None, {**QUEUE_NAME, "name": "queue-d4c3b2a"})],
+            "",
+        ),
     ],
-    ids=["another value", "another resource", "less", "another drawn name", "a name of its own", "a secret"],
+    ids=[
+        "another value",
+        "another resource",
+        "less",
+        "another drawn name",
+        "a name of its own",
+        "a secret",
+        "hidden parts",
+    ],
 )
 def test_an_update_that_does_what_was_not_reviewed_ends_with_3_and_names_it(
     desk: Desk, hub: Double, engine: Engine, previewed: list[Any], done: list[Any], message: str

@@ -29,7 +29,7 @@ remain."""
 _PATTERNS = {re.escape(ANY_NAME): r"[-_]?[0-9a-f]{7,8}(?:\.[\w.-]+)?", re.escape(ANY_HASH): "[0-9a-f]{12,64}"}
 """What the engine or the program may have generated in the place of a marker."""
 
-_EMPTY = (None, "", [], {})
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 Same = Callable[[str, str], bool]
 
@@ -72,8 +72,8 @@ def _differences(reviewed: Any, value: Any, same: Same, path: str = "") -> Itera
                 yield from _differences(reviewed.get(key, MISSING), value.get(key, MISSING), same, below)
     elif isinstance(reviewed, list) and isinstance(value, list):
         for index in range(max(len(reviewed), len(value))):
-            sides = (side[index] if index < len(side) else MISSING for side in (reviewed, value))
-            yield from _differences(*sides, same, f"{path}[{index}]")
+            before, after = (side[index] if index < len(side) else MISSING for side in (reviewed, value))
+            yield from _differences(before, after, same, f"{path}[{index}]")
     elif isinstance(reviewed, str) and isinstance(value, str):
         if not same(reviewed, value):
             yield path, reviewed, value

@@ -113,7 +113,7 @@ QUEUE_NAME = {"__defaults": ["name"], "delaySeconds": 2}
 
 
 @pytest.mark.parametrize(
-    ("previewed", "done", "message"),
+    ("previewed", "updated", "message"),
     [
         ([UPDATE], [OTHER], "queue.delaySeconds (3 instead of 2)"),
         ([UPDATE], [UPDATE, step("delete", "data", {"bucket": "checkpoints"}, None)], "data (delete)"),
@@ -150,17 +150,20 @@ QUEUE_NAME = {"__defaults": ["name"], "delaySeconds": 2}
     ],
 )
 def test_an_update_that_does_what_was_not_reviewed_ends_with_3_and_names_it(
-    desk: Desk, hub: Double, engine: Engine, previewed: list[Any], done: list[Any], message: str
+    desk: Desk, hub: Double, engine: Engine, previewed: list[Any], updated: list[Any], message: str
 ) -> None:
     desk.answers("preview", "dev", previewed)
     head = desk.commit()
     reviewed(desk, hub, engine, head)
     hub.merged_as[head] = 7
-    desk.answers("up", "dev", done)
-    ended = desk.run("apply", "dev")
-    assert ended.returncode == (3 if message else 0), ended.stderr
-    assert ("the update did what was not reviewed" in ended.stderr, message in ended.stderr) == (bool(message), True)
-    assert "another-value" not in ended.stderr
+    desk.answers("up", "dev", updated)
+    completed = desk.run("apply", "dev")
+    assert completed.returncode == (3 if message else 0), completed.stderr
+    assert ("the update did what was not reviewed" in completed.stderr, message in completed.stderr) == (
+        bool(message),
+        True,
+    )
+    assert "another-value" not in completed.stderr
     status = "🛑 **dev**: updated, but not as reviewed at" if message else "✅ **dev**: updated at"
     assert status in hub.comments[0]["body"]
     assert read_states(hub.comments[0]["body"])["dev"].applied

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import agent_forks
 from everspot_core.cluster.manifest import Limits, Manifest
 from everspot_core.jobs import lease as transitions
 from everspot_core.jobs.job import JobSpec, JobSubmission
@@ -41,7 +42,7 @@ def eventually(description: str, check: Callable[[], Any], seconds: float = SOON
 class Proc:
     """A real agent process."""
 
-    popen: "subprocess.Popen[bytes]"
+    popen: "subprocess.Popen[bytes] | agent_forks.Fork"
     home: Path
     log: Path
 
@@ -54,13 +55,15 @@ class Proc:
 
     def tree(self) -> list[int]:
         """The agent, its training process, and that process's children, which have their own sessions."""
-        mark = str(self.home).encode()
+        mark, main = str(self.home).encode(), self.popen.pid if self.popen.poll() is None else None
         pids = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
                     state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                    if state != "Z" and mark in (entry / "environ").read_bytes():
+                    if state == "Z":
+                        continue
+                    if int(entry.name) == main or mark in (entry / "environ").read_bytes():
                         pids.append(int(entry.name))
                 except OSError:
                     continue
@@ -139,6 +142,11 @@ class Cluster:
         return self._spawn(command, home, log, whole)
 
     def _spawn(self, command: list[str], home: Path, log: Path, env: dict[str, str]) -> Proc:
+        python, option, module, *arguments = command
+        if (python, option) == (sys.executable, "-m") and agent_forks.is_possible(env):
+            proc = Proc(agent_forks.Fork(module, arguments, env, str(home), str(log)), home, log)
+            self.agents.append(proc)
+            return proc
         tied = [sys.executable, "-I", parent_death_signal.__file__, str(os.getpid()), "-", "0", *command]
         with log.open("wb") as output:
             popen = subprocess.Popen(

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 
 from everspot_train.agent import parent_death_signal
 
@@ -35,9 +36,12 @@ def is_possible(env: Mapping[str, str]) -> bool:
 class Fork:
     """A fork, with what `subprocess.Popen` has of it."""
 
-    def __init__(self, module: str, arguments: list[str], env: Mapping[str, str], folder: str, log: str) -> None:
+    def __init__(self, module: str, arguments: list[str], env: Mapping[str, str], folder: Path, log: Path) -> None:
+        log.touch()
         # A daemon is ended with this process, which does not wait for it.
-        self._process = ForkServerProcess(target=_become, args=(module, arguments, dict(env), folder, log), daemon=True)
+        self._process = ForkServerProcess(
+            target=_become, args=(module, arguments, dict(env), str(folder), str(log)), daemon=True
+        )
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -78,7 +82,7 @@ def _become(module: str, arguments: list[str], env: dict[str, str], folder: str,
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
-    null, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    null, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_TRUNC)
     for source, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
     os.close(null)

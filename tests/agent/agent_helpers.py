@@ -144,7 +144,7 @@ class Cluster:
     def _spawn(self, command: list[str], home: Path, log: Path, env: dict[str, str]) -> Proc:
         python, option, module, *arguments = command
         if (python, option) == (sys.executable, "-m") and agent_forks.is_possible(env):
-            proc = Proc(agent_forks.Fork(module, arguments, env, str(home), str(log)), home, log)
+            proc = Proc(agent_forks.Fork(module, arguments, env, home, log), home, log)
             self.agents.append(proc)
             return proc
         tied = [sys.executable, "-I", parent_death_signal.__file__, str(os.getpid()), "-", "0", *command]

@@ -1,6 +1,7 @@
 """The import rule: each room may import the rooms below it and the packages of its trade, nothing else."""
 
 import ast
+import functools
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -83,10 +84,16 @@ ROOMS: dict[str, tuple[str, set[str]]] = {
 USERS = {"localcloud/everspot_local/demo"}
 
 
+@functools.cache  # several tests look at each module
+def import_nodes(source: str) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a module, wherever in it."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(source: str) -> set[str]:
     """The top-level names that a module imports absolutely, wherever in it."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in import_nodes(source):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -198,7 +205,7 @@ def _module_name(path: Path) -> str:
 def _imported_modules(path: Path, names: Collection[str]) -> set[str]:
     """The modules among `names` that a module imports, wherever in it, and also for type checkers alone."""
     imported_modules: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_nodes(path.read_text()):
         if isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
             targets = (f"{node.module}.{alias.name}" for alias in node.names)
             imported_modules |= {target if target in names else node.module for target in targets} & set(names)

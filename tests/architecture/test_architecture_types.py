@@ -15,14 +15,17 @@ TYPED = sorted(p.name for p in FOLDERS if p.name not in ("build", "dist") and ne
 
 def services(source: str) -> set[str]:
     """The parts of pulumi_aws that a module names: by import, or as an attribute of what it imported."""
-    names, modules = set(), set()
-    for node in ast.walk(ast.parse(source)):
+    names: set[str] = set()
+    if "pulumi_aws" not in source:
+        return names
+    modules, nodes = set(), list(ast.walk(ast.parse(source)))
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pulumi_aws":
             inner = (node.module or "").split(".")[1:]
             names |= {inner[0]} if inner else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             modules |= {alias.asname or alias.name for alias in node.names if alias.name == "pulumi_aws"}
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
             names.add(node.attr.removesuffix("_output"))
     return names

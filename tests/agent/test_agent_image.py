@@ -77,7 +77,8 @@ def printed_documents(cluster: Cluster) -> list[dict[str, Any]]:
     return [json.loads(line) for line in cluster.printed().splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize("in_registry", [False, True])
+# The variant without a registry differs in where the layers come from; other tests here run images of the store.
+@pytest.mark.parametrize("in_registry", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_job_in_an_image_is_interrupted_and_goes_on_elsewhere(
     cluster: Cluster, layout: Path, tmp_path: Path, request: pytest.FixtureRequest, in_registry: bool
 ) -> None:

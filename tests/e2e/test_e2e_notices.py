@@ -34,6 +34,7 @@ def test_the_queue_alone_is_enough(tmp_path: Path) -> None:
     assert 0 < float(interruption["notice_to_durable_seconds"]) < 120
 
 
+@pytest.mark.nightly  # tests/agent/test_agent_process.py has a notice of the metadata service alone
 def test_the_metadata_service_alone_is_enough(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, agent_env={"EVERSPOT_NOTICE_SOURCES": "metadata"} | PLAIN, events=False) as live:
         interruption, _, source = interrupted_once(live)

@@ -10,7 +10,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
 
+import program_forks
 from agent_helpers import FAST, Cluster
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _leave_forks() -> Iterator[None]:
+    yield
+    program_forks.close()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Real programs under real agents are struck at random moments, again and again. In the end they have computed what an
 undisturbed run computes, and no attempt began before the one that it followed.
 
-The ordinary suite strikes ten times: the agent and the writer of the trainer library among them.
+The ordinary suite strikes seven times: the agent and the writer of the trainer library among them.
 `tests/trainer/test_trainer_accidents.py` strikes ranks, writers and storage.
 """
 
@@ -297,6 +297,8 @@ def test_after_random_kills_the_trainer_library_has_computed_what_it_computes_un
     attack(cluster, "everspot", 21, 3000, 3, processes, seed=5, kinds=("writer", *KINDS))
 
 
+# The library above is struck at random in each run; tests/agent/test_agent_frameworks.py kills dcp inside a save.
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.timeout(3600)
 def test_after_a_few_random_kills_a_framework_has_computed_what_it_computes_undisturbed(cluster: Cluster) -> None:

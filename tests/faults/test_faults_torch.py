@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import program_forks
 import pytest
 from agent_helpers import Cluster, Proc, eventually, market_in
 from everspot_core.cluster.manifest import Limits
@@ -32,7 +33,7 @@ def start(cluster: Cluster, name: str, launcher: str = "") -> Proc:
 
 def submit(cluster: Cluster, job_id: str) -> Path:
     out = cluster.root / f"{job_id}.sha256"
-    env = {"FIT_STEPS": str(STEPS), "FIT_STEP_SECONDS": "0.1", "FIT_OUT": str(out)}
+    env = {"FIT_STEPS": str(STEPS), "FIT_STEP_SECONDS": "0.1", "FIT_OUT": str(out), "OMP_NUM_THREADS": "1"}
     cluster.submit(job_id, PROGRAM, entrypoint=["fit.py"], env=env, checkpoint={"every": "5s"})
     return out
 
@@ -47,7 +48,7 @@ def furthest_step(cluster: Cluster, job_id: str) -> int:
 
 
 def test_a_notice_and_a_sigkill_leave_the_weights_of_the_undisturbed_run(cluster: Cluster) -> None:
-    start(cluster, "i-calm")
+    start(cluster, "i-calm", program_forks.launcher())
     calm = submit(cluster, "job-calm")
     cluster.assign("job-calm", "i-calm")
     rough = submit(cluster, "job-rough")
@@ -74,7 +75,7 @@ def test_a_notice_and_a_sigkill_leave_the_weights_of_the_undisturbed_run(cluster
     eventually("no torch process is left on the second machine", lambda: not second.tree())
 
     cluster.expire("job-rough")
-    start(cluster, "i-3")
+    start(cluster, "i-3", program_forks.launcher())
     cluster.assign("job-rough", "i-3")
     record = cluster.wait_state("job-rough", JobState.SUCCEEDED, seconds=SLOW)
     assert (record.epoch, record.preemptions, record.errors) == (3, 2, 0)

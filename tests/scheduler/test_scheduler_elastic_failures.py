@@ -78,7 +78,7 @@ def test_an_instance_that_dies_at_its_launch_is_not_launched_again_and_again(
 ) -> None:
     failing.fail(code)
     failing.here.submit("j")
-    assert failing.pass_time(timedelta(minutes=30)) in launches
+    assert failing.pass_time(timedelta(minutes=30), timedelta(minutes=1)) in launches
     (failure,) = {(i.failure.kind, i.failure.code) for i in failing.here.cloud.instances() if i.failure is not None}
     assert failure == (kind, code)
     assert code in words(failing.here, "j")

@@ -14,8 +14,17 @@ _SHOWN = 5
 _Row = dict[str, Any]
 
 
-def compare_sets(jobs: Sequence[_Row], a: list[str], b: list[str], metric: str | None) -> _Row:
-    """Return the answer of the command. `jobs`: all jobs, as rows of the report. Only succeeded jobs are compared.
+def compare_sets(
+    jobs: Sequence[_Row], partial_runs: Mapping[str, str], a: list[str], b: list[str], metric: str | None
+) -> _Row:
+    """Return the answer of the command. Only whole runs that succeeded are compared.
+
+    Args:
+        jobs: All jobs, as rows of the report.
+        partial_runs: The jobs that were no whole run, each with the reason.
+        a: The first set.
+        b: The second set.
+        metric: The metric to compare; None: a common one.
 
     Raises:
         CliError: if a set chooses no job, no successful one, or one that the other set has too, or if no job of a set
@@ -23,7 +32,10 @@ def compare_sets(jobs: Sequence[_Row], a: list[str], b: list[str], metric: str |
     """
     chosen = {"a": _chosen(jobs, a), "b": _chosen(jobs, b)}
     unpriced = {job["job_id"] for job in jobs if not job["cost_known"]}
-    done = {name: [job for job in rows if job["state"] == JobState.SUCCEEDED.value] for name, rows in chosen.items()}
+    succeeded = {
+        name: [job for job in rows if job["state"] == JobState.SUCCEEDED.value] for name, rows in chosen.items()
+    }
+    done = {name: [job for job in rows if job["job_id"] not in partial_runs] for name, rows in succeeded.items()}
     _refuse(chosen, done, {"a": a, "b": b}, metric)
     metric_name = metric or _common_metric(done["a"], done["b"])
     measures = [_measure(done, *figure) for figure in _figures(metric_name, unpriced)]
@@ -32,6 +44,7 @@ def compare_sets(jobs: Sequence[_Row], a: list[str], b: list[str], metric: str |
         "confidence": 0.95,
         "measures": [row for row in measures if row is not None],
         "notes": [
+            *_partial_notes(succeeded, partial_runs),
             *_notes(chosen, done, unpriced),
             *([] if metric_name else ["No metric is reported by jobs of both sets."]),
         ],
@@ -98,7 +111,9 @@ def _refuse(
         if not rows:
             mistakes.append((f"--{name}", f"no job has an id, a name or a tag like {words}"))
         elif not done[name]:
-            mistakes.append((f"--{name}", f"none of {counted(len(rows), 'job')} has succeeded: {words}"))
+            mistakes.append(
+                (f"--{name}", f"none of {counted(len(rows), 'job')} is a whole run that succeeded: {words}")
+            )
         elif metric is not None and not any(_number(metric)(job) is not None for job in done[name]):
             mistakes.append(("--metric", f"no job of {name.upper()} that succeeded reports {metric!r}"))
     if shared_jobs := sorted({job["job_id"] for job in chosen["a"]} & {job["job_id"] for job in chosen["b"]}):
@@ -192,11 +207,18 @@ def _side(chosen: Sequence[_Row], done: Sequence[_Row], unpriced: set[str]) -> _
     }
 
 
+def _partial_notes(succeeded: Mapping[str, list[_Row]], partial_runs: Mapping[str, str]) -> list[str]:
+    """Return a note on the jobs of each set that succeeded and were no whole run."""
+    partial_jobs = [job["job_id"] for rows in succeeded.values() for job in rows if job["job_id"] in partial_runs]
+    reasons = [f"{job}: {partial_runs[job]}" for job in partial_jobs]
+    return [f"Not compared: {first_few(reasons, _SHOWN)}."] if reasons else []
+
+
 def _notes(chosen: Mapping[str, list[_Row]], done: Mapping[str, list[_Row]], unpriced: set[str]) -> list[str]:
     """Return notes that a reader of the figures needs."""
     notes = []
     for name in chosen:
-        unsuccessful = len(chosen[name]) - len(done[name])
+        unsuccessful = sum(job["state"] != JobState.SUCCEEDED.value for job in chosen[name])
         if unsuccessful:
             each = _side(chosen[name], done[name], unpriced)["usd_per_success"]
             took = "" if each is None else f" With their dollars, a success of {name.upper()} took ${each:,.4f}."

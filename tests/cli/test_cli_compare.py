@@ -2,6 +2,7 @@
 
 import pytest
 from everspot_core.costs.ledger import LaunchRecord
+from everspot_core.jobs import lease
 from everspot_core.jobs.records import Market
 from everspot_core.jobs.visit_records import Trip, TripEnd
 from report_helpers import T0
@@ -134,3 +135,25 @@ def test_sets_that_cannot_be_compared_are_refused_with_all_reasons(sets, argumen
     assert answer.code == code
     for words in messages:
         assert words in answer.err
+
+
+def test_jobs_that_were_no_whole_run_are_not_compared(sets):
+    """A cached job costs nothing, and a retry that continued another job's steps costs a part."""
+    now = sets.clock.now()
+    sets.submit("b-cached", (now - T0).total_seconds(), tags={"Team": "two"})
+    sets.save(lease.reuse(None, "b-cached", "b-0", sets.record("b-0").progress, now))
+    sets.submit("b-retry", (now - T0).total_seconds() + 10, tags={"Team": "two"})
+    document = sets.store.jobs.get("b-retry")
+    sets.store.jobs.replace("b-retry", document, document.value.model_copy(update={"retry_of": "b-lost"}))
+    start = (now - T0).total_seconds() + 20
+    sets.assign("b-retry", "i-base", start)
+    sets.start("b-retry", start, from_step=90)
+    sets.finish("b-retry", start + 60, 100, 0.8)
+    comparison = sets.run("--json", "compare", "--a", "Team=one", "--b", "Team=two").json
+    assert (comparison["b"]["job_ids"], comparison["b"]["chosen"]) == (["b-0", "b-1", "b-2"], 6)
+    (note,) = (note for note in comparison["notes"] if note.startswith("Not compared: "))
+    assert "b-cached: it was not run: it has the outputs of b-0" in note
+    assert "b-retry: it continued b-lost from step 90" in note
+    assert "b-cached is no whole run" in sets.run("compare", "b-0", "b-cached").out
+    alone = sets.run("compare", "--a", "Team=one", "--b", "b-cached")
+    assert (alone.code, "none of 1 job is a whole run that succeeded" in alone.err) == (1, True)

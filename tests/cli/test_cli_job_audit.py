@@ -4,6 +4,7 @@ run."""
 from typing import Any
 
 import pytest
+from everspot_core.jobs import lease
 from everspot_core.jobs.utilization import Utilization
 from test_cli_machine_use import ATTEMPT, TRAINER
 from ui_helpers import served
@@ -15,13 +16,14 @@ FIXED = {"loop_seconds": 1800, "data_wait_seconds": 90, "steps": 7000, "gpu_busy
 
 
 def run_on_gpu(
-    world: World, job: str, begin: float, end: float, used: dict[str, Any], accuracy: float, **spec: Any
-) -> None:
+    world: World, job: str, begin: float, end: float, used: dict[str, Any], accuracy: float, from_step: int = 0,
+    **spec: Any,
+) -> None:  # fmt: skip
     settings: dict[str, Any] = {"name": "train", "resources": {"gpus": 1, "vcpus": 4, "memory_gib": 8}} | spec
     settings["tags"] = {"Team": "vision"}
     world.submit(job, begin, **settings)
     world.assign(job, GPU, begin)
-    world.start(job, begin)
+    world.start(job, begin, from_step)
     world.finish(job, end, 7000, accuracy)
     record = world.record(job)
     assert record is not None
@@ -132,3 +134,18 @@ def test_the_web_ui_says_what_would_help(audited: World) -> None:
         spending = page.until("/spending", lambda text: "Wasted on GPUs" in text)
     assert "were paid while its GPUs did not compute" in text and "num_workers" in text
     assert "vision" in spending
+
+
+def test_a_run_that_was_not_run_or_was_run_in_part_shows_no_effect(audited: World) -> None:
+    run_on_gpu(audited, "rest-of-it", 6300, 6400, FIXED, 0.9, from_step=6900)
+    document = audited.store.jobs.get("rest-of-it")
+    audited.store.jobs.replace("rest-of-it", document, document.value.model_copy(update={"retry_of": "failed"}))
+    audited.submit("cached", 6500, name="train")
+    reused = lease.reuse(None, "cached", "before", audited.record("before").progress, audited.clock.now())
+    audited.save(reused)
+    answer = audit(audited, "before", "--json").json
+    assert answer["comparison"]["against"] == "after"
+    assert "cached is no whole run: it was not run: it has the outputs of before" in answer["notes"]
+    assert "rest-of-it is no whole run: it continued failed from step 6900" in answer["notes"]
+    refused = audit(audited, "before", "--against", "cached")
+    assert (refused.code, "it was not run: it has the outputs of before" in refused.err) == (1, True)

@@ -51,7 +51,8 @@ def compare(
     session = current_session(context, json)
     _check(job_id, a, b, metric)
     if a and b:
-        answer = compare_sets(build(gather(session), today())["jobs"], a, b, metric)
+        everything = gather(session)
+        answer = compare_sets(build(everything, today())["jobs"], everything.partial_runs, a, b, metric)
         if session.json:
             session.answer(answer)
         else:
@@ -63,15 +64,17 @@ def compare(
     jobs = [report["jobs"][0] for report in reports]
     left_side = _as_it_ran(jobs[0])
     right_side = _as_it_ran(jobs[1]) if other else _on_demand(jobs[0])
+    partial_runs = material.partial_runs if other else {}
+    notes = [f"{job} is no whole run: {partial_runs[job]}" for job in ids if job in partial_runs]
     if session.json:
         saved = _cheaper(left_side, right_side) if other else jobs[0]["savings_percent"]
         prices = [price for report in reports for price in report["list_prices"]]
-        session.answer({"job_id": ids[0], "sides": [left_side, right_side], "list_prices": prices,
+        session.answer({"job_id": ids[0], "sides": [left_side, right_side], "list_prices": prices, "notes": notes,
                         "savings_percent": None if saved is None else round(saved, 2)})  # fmt: skip
     else:
         _print(session, left_side, right_side)
         price_notes = dict.fromkeys(line for report in reports for line in where_prices_come_from(report))
-        session.console.print(Text("\n".join(price_notes), style="dim"))
+        session.console.print(Text("\n".join([*(f"Note: {note}." for note in notes), *price_notes]), style="dim"))
 
 
 def _check(job_id: str | None, a: list[str] | None, b: list[str] | None, metric: str | None) -> None:

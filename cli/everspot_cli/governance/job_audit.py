@@ -45,7 +45,7 @@ def job_audit(
         today: the day for computing the age of a price.
 
     Raises:
-        CliError: if too little was measured to judge the job.
+        CliError: if too little was measured to judge the job, or if the run to compare with was none or a part of one.
     """
     submission, events = material.submissions[job_id], material.events[job_id]
     use, review = review_job(submission, material.records[job_id], events, material.catalogue)
@@ -57,7 +57,16 @@ def job_audit(
     report = build(material, today, job_id)
     (row,) = report["jobs"]
     duration_seconds = row["job_duration_seconds"]
-    other = against or _later_run(material, job_id)
+    partial_runs = material.partial_runs
+    if against in partial_runs:
+        raise CliError(f"--against {against} cannot be compared with: {partial_runs[against]}")
+    later_runs = _later_runs(material, job_id)
+    whole_runs = [job for job in later_runs if job not in partial_runs]
+    is_partial = job_id in partial_runs
+    other = against or (whole_runs[-1] if whole_runs and not is_partial else None)
+    left_out = (
+        [job_id] if is_partial and (against or later_runs) else [job for job in later_runs if job in partial_runs]
+    )
     return {
         "job_id": job_id,
         "name": submission.spec.name,
@@ -76,7 +85,7 @@ def job_audit(
         ],
         "comparison": _comparison(material, row, other, metric, tolerance, today) if other is not None else None,
         "list_prices": report["list_prices"],
-        "notes": report["notes"],
+        "notes": [*report["notes"], *(f"{job} is no whole run: {partial_runs[job]}" for job in left_out)],
         "definitions": DEFINITIONS,
     }
 
@@ -142,8 +151,8 @@ def _describe_measured(document: dict[str, Any]) -> str:
     return f"{duration(document['measured_seconds'])} of real time{part}"
 
 
-def _later_run(material: Material, job_id: str) -> str | None:
-    """Return the newest job of the same name that was submitted later and succeeded."""
+def _later_runs(material: Material, job_id: str) -> list[str]:
+    """Return the jobs of the same name that were submitted later and succeeded, the newest last."""
     own = material.submissions[job_id]
     later = [
         (submission.submitted_at, other)
@@ -151,7 +160,7 @@ def _later_run(material: Material, job_id: str) -> str | None:
         if submission.spec.name == own.spec.name and submission.submitted_at > own.submitted_at
         if material.records[other].state is JobState.SUCCEEDED
     ]
-    return max(later)[1] if later else None
+    return [other for _, other in sorted(later)]
 
 
 def _comparison(

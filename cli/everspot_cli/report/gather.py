@@ -9,6 +9,7 @@ from everspot_core.capacity.catalogue import Catalogue
 from everspot_core.costs.attempts import attempts, interruptions
 from everspot_core.costs.bill import Bill, bill
 from everspot_core.experiments.sweep import SweepRecord
+from everspot_core.governance.run_comparison import describe_partial_run
 from everspot_core.jobs.changeover import Changeovers
 from everspot_core.jobs.job import JobSubmission
 from everspot_core.jobs.job_archive import Dossier
@@ -40,6 +41,15 @@ class Material:
     bill: Bill
     changeovers: Changeovers | None
     sweeps: dict[str, SweepRecord]
+
+    @property
+    def partial_runs(self) -> dict[str, str]:
+        """The jobs whose cost is not that of a whole run, each with the reason."""
+        reasons = {
+            own.job_id: describe_partial_run(self.submissions[own.job_id], self.records[own.job_id], own.attempts)
+            for own in self.bill.jobs
+        }
+        return {job: reason for job, reason in reasons.items() if reason is not None}
 
 
 def gather(session: Session, as_of: datetime | None = None, *, settles: bool = False) -> Material:

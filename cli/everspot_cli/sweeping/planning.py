@@ -19,6 +19,7 @@ from everspot_core.experiments.fidelity import Fidelity
 from everspot_core.experiments.sweep import Direction, SweepSpec, infer_direction
 from everspot_core.experiments.sweep_plan import PARALLEL, RESERVE, SweepPlan, find_fidelity, is_same_size, plan_sweep
 from everspot_core.experiments.trial_length import measured_starts, median_length, time_run
+from everspot_core.governance.run_comparison import describe_partial_run
 from everspot_core.jobs.candidates import Candidate
 from everspot_core.jobs.changeover import Changeover
 from everspot_core.jobs.job import JobSpec
@@ -288,18 +289,8 @@ def find_past_runs(session: Session, names: Collection[str]) -> dict[str, Dossie
         for job, dossier in dossiers.items()
         if dossier.record is not None
         and dossier.record.state is JobState.SUCCEEDED
-        and dossier.record.reused_from is None
-        and dossier.submission.visit is None  # a job of another cluster, whose name means nothing here
-        and not _is_remainder(dossier)
+        and describe_partial_run(dossier.submission, dossier.record, attempts(dossier.events)) is None
     }
-
-
-def _is_remainder(dossier: Dossier) -> bool:
-    """Return whether a run is a retry that continued from a checkpoint: an earlier job paid for the steps before it."""
-    if dossier.submission.retry_of is None:
-        return False
-    begun = attempts(dossier.events)
-    return bool(begun) and (begun[0].from_step or 0) > 0
 
 
 def _past_runs(session: Session, spec: JobSpec, fidelity: Fidelity | None) -> dict[str, Dossier]:

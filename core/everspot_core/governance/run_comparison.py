@@ -5,16 +5,18 @@ The cost of a run is that of its useful seconds at list price. So neither the sp
 counts as an effect of the change.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from math import isfinite
 from typing import Any
 
+from everspot_core.costs.attempts import Attempt
 from everspot_core.governance.pipelines import ACCURACY
 from everspot_core.jobs.early_stop import StopMode, infer_mode
 from everspot_core.jobs.job import JobSubmission
+from everspot_core.jobs.records import JobRecord
 
 NOISE = 0.02
 """The relative difference of two runs' costs that may occur without any change. It is assumed, not measured."""
@@ -26,6 +28,18 @@ _COMPUTES = {
     "precision",
 }  # fmt: skip
 """The fields of a spec that determine a job's computation and its machine. Code and datasets count by their digests."""
+
+
+def describe_partial_run(submission: JobSubmission, record: JobRecord | None, history: Sequence[Attempt]) -> str | None:
+    """Return why the cost of a job is not that of a whole run of this cluster; None if it is."""
+    if record is not None and record.reused_from is not None:
+        return f"it was not run: it has the outputs of {record.reused_from}"
+    if submission.visit is not None:
+        return f"it is a job of {submission.visit.home}"
+    first_step = history[0].from_step if history else None
+    if submission.retry_of is not None and first_step:
+        return f"it continued {submission.retry_of} from step {first_step}"
+    return None
 
 
 class RunOutcome(StrEnum):

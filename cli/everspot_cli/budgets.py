@@ -147,7 +147,7 @@ def _spending(
     now, store = session.now, session.store
     claims: dict[str, list[Tenure]] = defaultdict(list)
     for dossier in dossiers:
-        team = dossier.submission.spec.tags.get("Team", "")
+        team = dossier.submission.team
         for attempt in attempts(dossier.events, record=dossier.record):
             tenure = Tenure(team, attempt.start, attempt.end or now, attempt.share, attempt.gpus)
             claims[attempt.instance_id or ""].append(tenure)

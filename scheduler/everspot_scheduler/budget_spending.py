@@ -106,7 +106,7 @@ class BudgetSpending:
     def _claim(self, submission: JobSubmission, record: JobRecord | None, events: Iterable[Event]) -> None:
         """Note which instances the job has held. Its record may know the end of the last tenure before its events
         do."""
-        job, team = submission.job_id, submission.spec.tags.get("Team", "")
+        job, team = submission.job_id, submission.team
         tenures_by_instance: dict[str, list[Tenure]] = defaultdict(list)
         for attempt in attempts(events, record=record):
             if attempt.instance_id is not None:

@@ -61,7 +61,7 @@ class UsageMeter:
                 continue
             until = ledger.costs_until(instance.value.instance_id)
             held_for = max(until - max(begin, record.assigned_at or now), timedelta(0))
-            team = job.value.spec.tags.get("Team", "")
+            team = job.value.team
             used = rates.rate(instance.value) * (held_for / timedelta(hours=1)) * _share(record, observation)
             dollars[team] = dollars.get(team, 0.0) + used
         self._dollars, self._at = dollars, now

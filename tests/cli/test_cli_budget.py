@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from everspot_core.costs.team_budgets import Allowance, Budgets, Caps
+from everspot_core.jobs.job import JobSpec, JobSubmission
+from everspot_core.jobs.visit_records import Visit
 
 AS_OF = "2026-03-01T15:00:00Z"
 
@@ -137,3 +139,23 @@ def test_all_that_is_wrong_is_told_at_once_and_nothing_is_changed(world: Any, ar
     for words in messages:
         assert words in done.err
     assert world.store.budgets() == Budgets()
+
+
+def test_a_job_of_another_cluster_counts_for_no_team_of_this_one(world: Any) -> None:
+    """A team may have the same name in both clusters, and home charges its own."""
+    world.launch("i-base", 0)
+    spec = JobSpec.model_validate({"name": "gpt", "recipe": "image-classification", "tags": {"Team": "vision"}})
+    visit = Visit(home="east", job_id="gpt-1", number=1)
+    world.store.submit(JobSubmission(job_id="visit-1", spec=spec, submitted_at=world.clock.now(), visit=visit))
+    world.assign("visit-1", "i-base", 0)
+    world.start("visit-1", 1)
+    world.submit("own", 1800, tags={"Team": "vision"})
+    world.to(3600)
+    set_cap = world.run("budget", "set", "--team", "vision", "--per", "day", "--dollars", "0.01", env=frozen(world))
+    assert "Nothing is left" not in set_cap.out
+    budgets = rows(world.run("budget", "--json", env=frozen(world)))
+    assert budgets["vision", "day", "dollars"]["spent"] == 0
+    assert budgets[None, "day", "dollars"]["spent"] == pytest.approx(0.096)
+    report = world.run("report", "--json", env=frozen(world)).json
+    by_team = {row["value"]: row["cost_usd"] for row in report["cost_by_tag"]["Team"]}
+    assert by_team == {"(jobs of other clusters)": pytest.approx(0.096), "vision": 0}

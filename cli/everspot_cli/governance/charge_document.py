@@ -12,11 +12,12 @@ from everspot_core.jobs.machine_review import job_use
 
 from everspot_cli.governance.month_ledger import MonthLedger
 from everspot_cli.report.model import usd
+from everspot_cli.report.shares import VISITORS
 
 PLACES = 6
 LABELS = {
     LineKind.UNTAGGED: "(without the tag)",
-    LineKind.VISITORS: "(jobs of other clusters)",
+    LineKind.VISITORS: VISITORS,
     LineKind.LOST: "(lost to interruptions)",
     LineKind.BOOT: "(boot)",
     LineKind.IDLE: "(idle)",

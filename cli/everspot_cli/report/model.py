@@ -41,7 +41,7 @@ DEFINITIONS = {
     "or so far, and what was copied to and from them at the price of the manifest; cost_usd is without both",
     "cost_known": "whether all that the job cost, here and elsewhere, is known; its dollars are a lower bound if not",
     "lost_seconds": "from the notice (without one: from the last durable checkpoint) until training runs again, or the "
-    "job ends",
+    "job departs to another cluster or ends",
     "steps_redone": "the last step that the interrupted attempt reported, minus the step that was resumed from; "
     "at least, where it ended without a last word: it reports with each renewal of its lease",
     "redone_seconds": "from the last durable checkpoint until the end of each interrupted attempt, which is computed "
@@ -89,7 +89,7 @@ def build(material: Material, today: date, only: str | None = None) -> dict[str,
         "jobs": jobs,
         "reused_stages": sum_reused(jobs),
         "streamed": sum_streamed(jobs),
-        "cost_by_tag": shares(jobs),
+        "cost_by_tag": shares(jobs, {job for job, own in material.submissions.items() if own.visit is not None}),
         "sweeps": [] if only else sweep_rows(material.sweeps, jobs),
         "interruptions": sorted(strokes, key=lambda s: s["at"]),
         "steps_redone_after_notice": sum(s["steps_redone"] or 0 for s in strokes if s["with_notice"]),

@@ -1,22 +1,23 @@
 """The jobs' cost by each tag, the team first."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 FIRST = ("Team", "Project", "Environment", "ModelVersion")
 MOST = 6
 """Most tag keys in the report, the usual ones first."""
 UNTAGGED = "(none)"
+VISITORS = "(jobs of other clusters)"
 _SUMMED = ("cost_usd", "on_demand_cost_usd", "lost_seconds", "spot_hours", "on_demand_hours")
 
 
-def shares(jobs: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def shares(jobs: Sequence[dict[str, Any]], visits: Collection[str]) -> dict[str, list[dict[str, Any]]]:
     """By tag key, a row for each value of the tags, the most expensive first. The rows of a key add up to the jobs'
-    sum."""
-    keys = {key for job in jobs for key in job["tags"]}
+    sum. `visits`: the jobs of other clusters, whose tags are of their home."""
+    keys = {key for job in jobs if job["job_id"] not in visits for key in job["tags"]}
     ordered = [key for key in FIRST if key in keys] + sorted(keys - set(FIRST))
-    return {key: _rows(jobs, key) for key in ordered[:MOST]}
+    return {key: _rows(jobs, visits, key) for key in ordered[:MOST]}
 
 
 def _gpu_waste(jobs: Sequence[dict[str, Any]]) -> dict[str, float | None]:
@@ -30,10 +31,11 @@ def _gpu_waste(jobs: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     return {"wasted_gpu_usd": wasted, "gpu_utilization": round(1 - wasted / cost, 4) if cost else None}
 
 
-def _rows(jobs: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+def _rows(jobs: Sequence[dict[str, Any]], visits: Collection[str], key: str) -> list[dict[str, Any]]:
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for job in jobs:
-        groups[job["tags"].get(key, UNTAGGED)].append(job)
+        value = VISITORS if job["job_id"] in visits else job["tags"].get(key, UNTAGGED)
+        groups[value].append(job)
     rows = []
     for value, own in groups.items():
         sums = {name: round(sum(job[name] for job in own), 6) for name in _SUMMED}

@@ -375,6 +375,12 @@ class JobSubmission(Document):
     visit: Visit | None = Field(default=None, description="Whose job it is, if it came from another cluster.")
 
     @property
+    def team(self) -> str:
+        """The team of this cluster that pays for the job. It is empty without a tag, and for a job of another cluster,
+        where a team may have the same name."""
+        return self.spec.tags.get("Team", "") if self.visit is None else ""
+
+    @property
     def home_id(self) -> str:
         """The job's id in its own cluster, which stays the same when the job moves."""
         return self.visit.job_id if self.visit is not None else self.job_id

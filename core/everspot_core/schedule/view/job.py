@@ -122,8 +122,8 @@ class JobView:
 
     @property
     def team(self) -> str:
-        """The team that its tags name; empty without."""
-        return self.submission.spec.tags.get("Team", "")
+        """The team that pays for it; empty without."""
+        return self.submission.team
 
     @property
     def job_id(self) -> str:

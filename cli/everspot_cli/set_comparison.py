@@ -111,9 +111,9 @@ def _refuse(
         if not rows:
             mistakes.append((f"--{name}", f"no job has an id, a name or a tag like {words}"))
         elif not done[name]:
-            mistakes.append(
-                (f"--{name}", f"none of {counted(len(rows), 'job')} is a whole run that succeeded: {words}")
-            )
+            has_success = any(job["state"] == JobState.SUCCEEDED.value for job in rows)
+            lacking = "is a whole run that succeeded" if has_success else "has succeeded"
+            mistakes.append((f"--{name}", f"none of {counted(len(rows), 'job')} {lacking}: {words}"))
         elif metric is not None and not any(_number(metric)(job) is not None for job in done[name]):
             mistakes.append(("--metric", f"no job of {name.upper()} that succeeded reports {metric!r}"))
     if shared_jobs := sorted({job["job_id"] for job in chosen["a"]} & {job["job_id"] for job in chosen["b"]}):

@@ -254,3 +254,22 @@ def test_what_the_job_does_itself_is_no_interruption(kind):
     job = compute([launch()], [], [], {"job-1": events}).jobs[0]
     assert job.interruptions == ()
     assert job.lost_seconds == 0
+
+
+def test_time_in_another_cluster_is_not_lost_to_the_interruption_before_it():
+    events = [
+        *interrupted_job()["job-1"][:7],  # interrupted at 620, after a notice at 600
+        event(EventKind.DEPARTED, 700, cluster="west", iid=None),
+        event(EventKind.RETURNED, 90_000, cluster="west", step=9000, iid=None),
+        event(EventKind.ASSIGNED, 90_100, epoch=2, iid="i-2"),
+        event(EventKind.TRAINING, 90_160, epoch=2, iid="i-2", from_step=9000, restored=True),
+        event(EventKind.INTERRUPTED, 91_000, epoch=2, iid="i-2", reason="notice", step=9500),
+        event(EventKind.ASSIGNED, 91_100, epoch=3, iid="i-3"),
+        event(EventKind.TRAINING, 91_160, epoch=3, iid="i-3", from_step=9500, restored=True),
+    ]
+    launches = [launch(), launch("i-2", seconds=90_000), launch("i-3", seconds=91_000)]
+    job = compute(launches, [end(720), end(91_010, "i-2")], [price(0.036)], {"job-1": events}).jobs[0]
+    before, after = job.interruptions
+    assert (before.resumed_at, before.changeover_seconds, before.steps_redone) == (None, None, None)
+    assert (after.resumed_at, after.changeover_seconds) == (at(91_160), 160)
+    assert job.lost_seconds == 100 + (91_160 - 90_160), "until it departed, and the loss of the second attempt"

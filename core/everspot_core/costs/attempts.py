@@ -17,7 +17,8 @@ Definitions, used by report and budget alike:
 - *Time redone* after it: from the moment when the work that survived was durable until the attempt's end, if it
   trained. A program that kept nothing redoes all of the attempt; one that kept its state after the notice, nothing.
 - *Time lost* by it: from the notice (or, without one, from the moment when the work that survived was durable) until
-  training runs again or the job ends. Spans that overlap are counted once.
+  training runs again, the job departs to another cluster, or the job ends. Spans that overlap are counted once. What
+  a job loses in another cluster is in the report there.
 """
 
 from collections import defaultdict
@@ -70,6 +71,7 @@ class Attempt:
     notice_to_durable_seconds: float | None = None
     share: Fraction = Fraction(1)  # of the instance's cost; less than 1 where others share it
     gpus: int | None = None  # those of its seat; None: all of the instance
+    departed_at: datetime | None = None  # when the job left for another cluster before its next attempt here
 
     @property
     def pool(self) -> PoolKey | None:
@@ -94,12 +96,13 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Interruption:
-    """The loss of a job's instance. `resumed_*` are None until the job trains again."""
+    """The loss of a job's instance. `resumed_*` are None until the job trains again, and if it departed before."""
 
     attempt: Attempt
     resumed_at: datetime | None
     resumed_step: int | None
     resumed_on: str | None
+    departed_at: datetime | None = None
 
     @property
     def with_notice(self) -> bool:
@@ -179,7 +182,18 @@ def attempts(
         history.append(_attempt(last, assigned, successor, final, (reported or {}).get(epoch, 0)))
     if history and record is not None:
         history[-1] = _ended_by_record(history[-1], record)
-    return history
+    return _with_departures(history, [e.at for e in ordered if e.kind is EventKind.DEPARTED])
+
+
+def _with_departures(history: list[Attempt], departures: Sequence[datetime]) -> list[Attempt]:
+    """Return the attempts with the first departure after each, before the next attempt."""
+    if not departures or not history:
+        return history
+    following = [*(attempt.start for attempt in history[1:]), None]
+    return [
+        replace(attempt, departed_at=next((d for d in departures if attempt.start < d and (not end or d <= end)), None))
+        for attempt, end in zip(history, following, strict=True)
+    ]
 
 
 def _ended_by_record(attempt: Attempt, record: JobRecord) -> Attempt:
@@ -300,13 +314,16 @@ def interruptions(history: Sequence[Attempt]) -> list[Interruption]:
     result_list = []
     for index, attempt in enumerate(history):
         if attempt.interrupted:
-            later = next((a for a in history[index + 1 :] if a.training_at is not None), None)
+            resumption = next((n for n in range(index + 1, len(history)) if history[n].training_at is not None), None)
+            departed_at = next((a.departed_at for a in history[index:resumption] if a.departed_at is not None), None)
+            later = history[resumption] if resumption is not None and departed_at is None else None
             result_list.append(
                 Interruption(
                     attempt,
                     later.training_at if later else None,
                     later.from_step if later else None,
                     later.instance_id if later else None,
+                    departed_at,
                 )
             )
     return result_list
@@ -336,7 +353,8 @@ def lost_spans(history: Sequence[Attempt], until: datetime) -> list[Span]:
     """Return the spans that interruptions cost one job, merged, in order, ending at `until` at the latest."""
     spans: list[Span] = []
     for interruption in interruptions(history):
-        start, end = interruption.attempt.lost_from, min(interruption.resumed_at or until, until)
+        start = interruption.attempt.lost_from
+        end = min(interruption.departed_at or interruption.resumed_at or until, until)
         if spans and start <= spans[-1][1]:
             spans[-1] = (spans[-1][0], max(spans[-1][1], end))
         elif start < end:

@@ -252,6 +252,14 @@ def test_a_run_is_skipped_once_after_a_poor_one() -> None:
     assert next_run(poor, {}, at("05-02T02:00"), succeeded=True).start_at == at("05-03T00:00")
 
 
+def test_a_failed_run_is_compared_with_nothing() -> None:
+    last = run(2, {"loss": 0.5}, skip_if="loss drop < 0.01")
+    after_failure = next_run(last, {"loss": 2.3}, at("05-02T02:00"), succeeded=False)
+    assert (after_failure.start_at, after_failure.series.before) == (at("05-03T00:00"), {"loss": 0.5})
+    again = next_run(after_failure, {"loss": 0.495}, at("05-03T02:00"), succeeded=True)
+    assert (again.start_at, again.series.before) == (at("05-05T00:00"), {"loss": 0.495}), "less than 0.01 below 0.5"
+
+
 def test_a_job_of_no_series_has_no_next_run() -> None:
     alone = run().model_copy(update={"series": None})
     assert next_run(alone, {}, at("05-02T02:00"), succeeded=True) is None

@@ -21,8 +21,8 @@ def next_run(
 
     The run begins `every` after the scheduled start of the last run, by the clocks of its window's zone. If several
     such times have passed meanwhile, only the latest counts, and the run begins immediately, with its whole time to the
-    deadline ahead. If `skip_if` holds, the run begins another `every` later. It has the code, the datasets and the
-    packages of the last run. With `continue_from` it reads the outputs of the last successful run.
+    deadline ahead. If the last run succeeded and `skip_if` holds of the last two successful runs, the run begins another
+    `every` later. It has the code, the datasets and the packages of the last run. With `continue_from` it reads the outputs of the last successful run.
 
     Args:
         succeeded: whether the last run succeeded.
@@ -32,8 +32,11 @@ def next_run(
         return None
     planned = last.start_at or last.submitted_at
     condition = spec.skip_if
-    skipped = condition is not None and condition.skips(
-        series.before.get(condition.metric), metrics.get(condition.metric)
+    # The metrics of a failed run are those of an unfinished model.
+    skipped = (
+        succeeded
+        and condition is not None
+        and condition.skips(series.before.get(condition.metric), metrics.get(condition.metric))
     )
     time_to_deadline = last.deadline_at - max(planned, last.submitted_at) if last.deadline_at is not None else None
     start = _next_start(planned, now, spec.every, spec.window, skipped=skipped)
@@ -43,7 +46,7 @@ def next_run(
             "submitted_at": now,
             "start_at": start,
             "deadline_at": max(start, now) + time_to_deadline if time_to_deadline is not None else None,
-            "series": Series(id=series.id, run=series.run + 1, before=dict(metrics)),
+            "series": Series(id=series.id, run=series.run + 1, before=dict(metrics) if succeeded else series.before),
             "after": _continue(last, succeeded=succeeded),
             "retry_of": None,
         }

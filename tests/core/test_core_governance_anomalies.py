@@ -77,6 +77,9 @@ def days(*dollars: float, team: str = "vision") -> dict[date, dict[str, float]]:
         (days(*[100.0] * 10, 400.0, 3.0, 3.0), False),
         (days(*[80.0, 120.0] * 5, 215.0), False),  # they differ by 40 every day: four spreads are 119
         (days(*[80.0, 120.0] * 5, 225.0), True),
+        (days(*[200.0, *[0.0] * 6] * 4, 200.0), False),  # once a week
+        (days(*[200.0, *[0.0] * 6] * 4, 301.0), True),
+        (days(2.0, *[0.0] * 27, 200.0), True),
         (days(*[100.0] * 7, 900.0, team=""), False),  # boot and idling are no team
     ],
 )

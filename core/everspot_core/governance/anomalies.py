@@ -143,7 +143,7 @@ def expensive_teams(days: Mapping[date, Mapping[str, float]], today: date, beyon
     """Return the teams that have spent far more than usual today or yesterday, each with the more expensive day.
 
     `days`: dollars by day and team. A day that is missing between others had no spending. A team without LEAST_DAYS of
-    days since its first dollar has no norm.
+    days since its first dollar has no norm. The norm of a team that spends on few days is that of these days.
     """
     findings = []
     for team in sorted({team for teams in days.values() for team in teams} - {""}):
@@ -162,6 +162,8 @@ def _dear_day(days: Mapping[date, Mapping[str, float]], team: str, day: date, be
         return None
     before = [days.get(day - timedelta(days=n), {}).get(team, 0.0) for n in range(1, span + 1)]
     usual, most = daily_norm(before, beyond)
+    if not usual and any(before):  # it spends on less than half of the days
+        usual, most = daily_norm([dollars for dollars in before if dollars], beyond)
     if spent <= most:
         return None
     norm = f"its usual day is ${usual:,.2f}, and its norm ends at ${most:,.2f}"

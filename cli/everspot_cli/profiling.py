@@ -62,8 +62,10 @@ def _requested(session: Session, job_id: str, epoch: int, steps: int, limit: tim
         yield request
     finally:
         with suppress(StoreError):  # then it expires
-            store.profile_requests.delete(job_id)
-            store.following.end(job_id)
+            stored = store.profile_requests.get(job_id)
+            if stored is not None and stored.value.id == request.id:  # after its time another user may have replaced it
+                store.profile_requests.delete(job_id)
+                store.following.end(job_id)
 
 
 def _busy_error(job_id: str, earlier: ProfileRequest | None) -> CliError:

@@ -145,3 +145,18 @@ def test_a_request_has_bounds() -> None:
     with pytest.raises(ValueError, match="steps"):
         ProfileRequest.model_validate({"id": "0a1b2c3d", "epoch": 1, "steps": 0, "at": "2026-01-01T00:00:00Z",
                                        "valid_until": "2026-01-01T00:00:00Z"})  # fmt: skip
+
+
+def test_the_end_of_a_command_leaves_the_request_that_replaced_its_own(running: Any) -> None:
+    """A command that slept past its limit ends after another user has asked for a profile."""
+    with profiling(running, "--timeout", "10m") as popen:
+        expired = running.store.profile_requests.get("a")
+        other = expired.value.model_copy(update={"id": "0a1b2c3d", "by": "bob"})
+        running.store.profile_requests.replace("a", expired, other)
+        running.store.following.renew("a", "bob")
+        running.leave("a", 60, Reason.FINISHED)
+        popen.communicate(timeout=300)
+    assert popen.returncode == 1
+    stored = running.store.profile_requests.get("a")
+    assert stored is not None and stored.value == other
+    assert running.store.following.is_followed("a")

@@ -267,6 +267,7 @@ def test_a_pools_preemption_rate_the_cost_of_jobs_and_their_wait_are_metrics(
     here.cloud.capacity[PoolKey(TYPE, ZONE, Market.SPOT)] = 0
     here.cloud.capacity[PoolKey(TYPE, ZONE, Market.ON_DEMAND)] = 0
     here.submit("waits")
+    here.submit("tonight", window="22:00-23:00")
     first = scrape()
     job = ("everspot_job_cost_usd", (("job", "runs"), ("project", "hill"), ("team", "ants")))
     hours = ("everspot_pool_instance_hours_total", POOL)

@@ -12,7 +12,8 @@ from everspot_core.governance.anomalies import AnomalyKind, over_estimate
 from everspot_core.jobs.records import JobState, Market, Role
 from everspot_core.jobs.utilization import Utilization, combine
 from everspot_core.schedule import ClusterView, Hold, InstanceView, JobView, PoolKey
-from everspot_core.schedule.jobs import job_outlook
+from everspot_core.schedule.actions import WITHHELD, Why
+from everspot_core.schedule.jobs import job_outlook, waiting_since
 from everspot_store import ElasticUse, StoreError
 
 from everspot_scheduler.anomalies import AS_USUAL, Unusual
@@ -20,6 +21,7 @@ from everspot_scheduler.fleet_status import elastic_use
 from everspot_scheduler.ledger import Ledger
 
 NO_TIME = timedelta(0)
+_NOT_FOR_AN_INSTANCE = WITHHELD | {Why.BACK_OFF, Why.DENIED}
 _HOUR = timedelta(hours=1)
 _log = logging.getLogger(__name__)
 
@@ -142,7 +144,7 @@ class FigureCounter:
             launched=self._pool_totals.launched,
             interrupted=self._pool_totals.interrupted,
             hours=self._pool_totals.hours(now),
-            pending=_pending(view.jobs, now),
+            pending=_pending(view.jobs, tick.waiting, now),
             job_usd=_job_usd(view.jobs, tick.ledger),
             elastic=elastic_use(view),
             slack=min(slacks, default=None),
@@ -156,12 +158,13 @@ class FigureCounter:
         )
 
 
-def _pending(jobs: Iterable[JobView], now: datetime) -> dict[str, timedelta]:
-    """Return how long jobs wait for an instance: since their submission, or since they lost the last one."""
+def _pending(jobs: Iterable[JobView], holds: Iterable[Hold], now: datetime) -> dict[str, timedelta]:
+    """Return how long jobs wait for an instance. Jobs that would not run on a free instance are left out."""
+    left_out = {hold.job_id for hold in holds if hold.cause in _NOT_FOR_AN_INSTANCE}
     waits = [
-        max(NO_TIME, now - (job.record.changed_at if job.record is not None else job.submission.submitted_at))
+        max(NO_TIME, now - waiting_since(job))
         for job in jobs
-        if job.state is JobState.PENDING
+        if job.state is JobState.PENDING and job.job_id not in left_out
     ]
     mean = sum(waits, NO_TIME) / len(waits) if waits else NO_TIME
     return {"longest": max(waits, default=NO_TIME), "mean": mean}

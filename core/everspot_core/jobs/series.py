@@ -21,8 +21,9 @@ def next_run(
 
     The run begins `every` after the scheduled start of the last run, by the clocks of its window's zone. If several
     such times have passed meanwhile, only the latest counts, and the run begins immediately, with its whole time to the
-    deadline ahead. If the last run succeeded and `skip_if` holds of the last two successful runs, the run begins another
-    `every` later. It has the code, the datasets and the packages of the last run. With `continue_from` it reads the outputs of the last successful run.
+    deadline ahead. If the last run succeeded and `skip_if` holds of the last two successful runs, the run begins
+    another `every` later. It has the code, the datasets and the packages of the last run. With `continue_from` it reads
+    the outputs of the last successful run.
 
     Args:
         succeeded: whether the last run succeeded.

@@ -158,9 +158,9 @@ class FigureCounter:
         )
 
 
-def _pending(jobs: Iterable[JobView], holds: Iterable[Hold], now: datetime) -> dict[str, timedelta]:
+def _pending(jobs: Iterable[JobView], waiting: Iterable[Hold], now: datetime) -> dict[str, timedelta]:
     """Return how long jobs wait for an instance. Jobs that would not run on a free instance are left out."""
-    left_out = {hold.job_id for hold in holds if hold.cause in _NOT_FOR_AN_INSTANCE}
+    left_out = {hold.job_id for hold in waiting if hold.cause in _NOT_FOR_AN_INSTANCE}
     waits = [
         max(NO_TIME, now - waiting_since(job))
         for job in jobs

@@ -1,11 +1,11 @@
 """Rows as tables for the terminal."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from rich.console import Group, RenderableType
+from rich.console import ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
@@ -39,10 +39,75 @@ EPOCH_TOLERANCE = 1e-6
 """How far the number of epochs, as a quotient of steps, may be from a whole number."""
 
 
-def empty_table(columns: Sequence[str], *, text_columns: int, fold: Sequence[str] = ()) -> Table:
-    """Return an empty table whose first `text_columns` columns are text, the others figures. Figures are never cut; if
-    the width does not suffice, the columns named in `fold` are continued on a second line."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+_LEAST_TEXT = 6
+"""Columns of the terminal that a cut text still has."""
+
+
+class FittedTable(Table):
+    """A table that is never wider than its terminal, and whose figures are never cut.
+
+    Texts give way first, then the names above figures. If that does not suffice, each row is a block of lines.
+
+    Args:
+        text_columns: How many of its columns, from the first on, are text.
+        whole: Names of the columns of text that are never cut.
+    """
+
+    def __init__(self, text_columns: int, whole: Sequence[str]) -> None:
+        super().__init__(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+        self._text_columns, self._whole = text_columns, whole
+
+    def __rich_console__(self, console: Any, options: ConsoleOptions) -> RenderResult:
+        """Yield the table, or its rows as blocks."""
+        cells = [[_as_text(cell) for cell in column.cells] for column in self.columns]
+        names = [_as_text(column.header) for column in self.columns]
+        widths = [_widest((name, *texts)) for name, texts in zip(names, cells, strict=True)]
+        excess = sum(widths) + len(widths) - 1 - options.max_width
+        for index in sorted(range(len(widths)), key=lambda index: (index >= self._text_columns, -widths[index])):
+            taken = max(0, min(excess, widths[index] - self._least(names[index], cells[index], index)))
+            widths[index] -= taken
+            excess -= taken
+        if excess > 0:
+            yield from self._blocks(names, cells)
+            return
+        for column, width in zip(self.columns, widths, strict=True):
+            column.width = width
+        yield from super().__rich_console__(console, options)
+
+    def _least(self, name: Text, texts: Sequence[Text], index: int) -> int:
+        """Return the least width of a column."""
+        if index >= self._text_columns:
+            return _widest(texts)
+        return _widest((name, *texts)) if name.plain in self._whole else _LEAST_TEXT
+
+    def _blocks(self, names: Sequence[Text], cells: Sequence[Sequence[Text]]) -> Iterator[Text]:
+        """Yield each row: its first text, and a line for each other cell that is not empty."""
+        for row in zip(*cells, strict=True):
+            for index, (name, text) in enumerate(zip(names, row, strict=True)):
+                if index == 0 and self._text_columns:
+                    yield Text.assemble((text.plain, "bold"), overflow="fold")
+                elif text.plain:
+                    label = " ".join(name.plain.split())
+                    yield Text.assemble("  ", *([label, " "] if label else []), text, overflow="fold")
+
+
+def _as_text(cell: RenderableType) -> Text:
+    return cell if isinstance(cell, Text) else Text(str(cell))
+
+
+def _widest(texts: Sequence[Text]) -> int:
+    return max((line.cell_len for text in texts for line in text.split()), default=0)
+
+
+def empty_table(
+    columns: Sequence[str], *, text_columns: int, fold: Sequence[str] = (), whole: Sequence[str] = ()
+) -> Table:
+    """Return an empty table whose first `text_columns` columns are text, the others figures.
+
+    If the width does not suffice, the columns named in `fold` are continued on a second line, and other texts are cut,
+    but neither figures nor the first column, nor those named in `whole`.
+    """
+    table = FittedTable(text_columns, [name for name in (*columns[:1], *whole) if name not in fold])
     for index, name in enumerate(columns):
         folds = name in fold
         side: Literal["left", "right"] = "left" if index < text_columns else "right"

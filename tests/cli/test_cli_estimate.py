@@ -1,6 +1,7 @@
 """What environments cost a month, from their settings alone."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,20 @@ def test_a_ledger_tells_what_elastic_capacity_is_used_for(file: Path, past: Any)
     parts = past.run("estimate", "--settings", str(file), "--ledger", "--json").json["environments"]["prod"]["after"]
     (elastic,) = [part["range"] for part in parts["parts"] if part["kind"] == "elastic instances"]
     assert 0 < elastic["expected"] <= elastic["high"] == 146
+
+
+@pytest.mark.parametrize("width", ["80", "60", "40", "20"])
+@pytest.mark.parametrize("command", ["estimate", "gpus"])
+def test_a_narrow_terminal_cuts_no_figure_and_no_name(
+    command: str, width: str, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["cost", "estimate", "--settings", str(file)] if command == "estimate" else ["gpus"]
+    figures = []
+    for columns in ("200", width):
+        monkeypatch.setenv("COLUMNS", columns)
+        with pytest.raises(SystemExit):
+            main(arguments)
+        out = capsys.readouterr().out
+        figures.append(re.findall(r"\$[\d.,]+|\d+\.\d+|\b[a-z]\w+\.\w*large\b", out))
+    assert figures[0]
+    assert figures[1] == figures[0]

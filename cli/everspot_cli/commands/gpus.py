@@ -89,7 +89,7 @@ def _allowed(offer: GpuOffer, manifest: Manifest) -> int:
 def _print(session: Session, rows: list[dict[str, Any]]) -> None:
     with_cluster = rows[0]["cluster_instances"] is not None
     columns = ["GPUS", "TYPE", "REGION", "$/H", "SPOT $/H", "PER GPU", "AS OF"]
-    table = empty_table([*columns, *(["CLUSTER"] if with_cluster else [])], text_columns=3)
+    table = empty_table([*columns, *(["CLUSTER"] if with_cluster else [])], text_columns=3, whole=columns[:2])
     for row in rows[:SHOWN]:
         usd, low_high = row["on_demand_usd_per_hour"], row["spot_usd_per_hour"]
         table.add_row(

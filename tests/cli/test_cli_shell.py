@@ -17,7 +17,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is all of PATH; `aws` in it notes what it was called with, and ends with what a file says."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("aws", "session-manager-plugin"):
+    for name in ("aws", "session-manager-plugin", "kubectl"):
         (folder / name).write_text(
             f'#!/bin/sh\nprintf "%s\\0" "$@" > {tmp_path}/called\nexit $(/bin/cat {tmp_path}/code)\n'
         )
@@ -84,6 +84,15 @@ def test_the_exit_code_is_passed_on_with_what_may_be_wrong(running, tools):
     answer = running.run("exec", "mine")
     assert answer.code == 254
     assert "sessionManager: true" in answer.err
+
+
+@pytest.mark.parametrize(("code", "hinted"), [(1, True), (3, False)])
+def test_a_command_that_fails_by_itself_leaves_no_doubt_of_the_access(running, tools, code, hinted):
+    fields = {**running.store.manifest().model_dump(), "cloud": "kubernetes"}
+    running.store.write_manifest(Manifest.model_validate(fields))
+    (tools / "code").write_text(str(code))
+    answer = running.run("exec", "mine", "--", "false")
+    assert (answer.code, "may you create pods/exec" in answer.err) == (code, hinted)
 
 
 def test_a_program_that_a_signal_ended_has_the_code_that_a_shell_gives_it(running, tools):

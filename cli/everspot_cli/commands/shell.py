@@ -101,6 +101,6 @@ def _start(session: Session, handover: Handover) -> int:
             raise CliError(f"{words} is not installed", Exit.UNAVAILABLE, hint=handover.install)
     program = str(shutil.which(handover.command[0]))
     code = subprocess.run([program, *handover.command[1:]], check=False, env=dict(os.environ)).returncode  # noqa: S603
-    if code:
+    if code and code in (handover.failure_codes or (code,)):
         session.errors.print(f"hint: {handover.denied}", style="dim", soft_wrap=True)
     return code if code >= 0 else 128 - code

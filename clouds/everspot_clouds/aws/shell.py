@@ -11,7 +11,7 @@ PLUGIN = "session-manager-plugin"
 
 
 class SessionManager:
-    """See `everspot_clouds.base.RemoteAccess`."""
+    """See `everspot_clouds.base.RemoteAccess`. The plugin reports no exit code of the command that ran."""
 
     def __init__(self, region: str) -> None:
         self._region = region

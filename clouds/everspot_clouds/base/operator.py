@@ -25,12 +25,14 @@ def image_check(detail: str) -> Check:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
     """A program of the cloud that replaces this process. `needs`: programs that have to be installed, with their names
-    for people; `install`: how to install them; `denied`: the likely cause if it fails."""
+    for people; `install`: how to install them; `denied`: the likely cause if it fails; `failure_codes`: exit codes by
+    which it says so, while all others are those of the command that it runs. Empty: it passes none of these on."""
 
     command: tuple[str, ...]
     needs: tuple[tuple[str, str], ...]
     install: str
     denied: str
+    failure_codes: tuple[int, ...] = ()
 
 
 class RemoteAccess(Protocol):

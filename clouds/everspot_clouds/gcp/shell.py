@@ -14,6 +14,9 @@ from everspot_clouds.gcp.rules import DOOR_TAG
 
 _LOOPBACK = str(IPv4Network("127.0.0.0/8")[1])
 _INSTALL = "gcloud is part of the Google Cloud SDK: https://cloud.google.com/sdk/docs/install"
+_SSH_FAILED = 255
+"""OpenSSH's exit code for its own failures, which gcloud passes on (ssh(1), "EXIT STATUS"). gcloud's own errors name
+the permission that is missing."""
 _DENIED = (
     "may you use the tunnel and become the jobs' user (roles/iap.tunnelResourceAccessor, roles/compute.osAdminLogin, "
     "and roles/iam.serviceAccountUser on the agents' account, which OS Login asks for)?"
@@ -60,4 +63,5 @@ class IapTunnel:
             needs=(("gcloud", "the gcloud CLI"),),
             install=_INSTALL,
             denied=_DENIED,
+            failure_codes=(_SSH_FAILED,),
         )

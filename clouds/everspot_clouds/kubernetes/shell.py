@@ -33,5 +33,7 @@ class Kubectl:
             command=("kubectl", action, *place, *arguments),
             needs=(("kubectl", "kubectl"),),
             install=f"kubectl is one program: {_INSTALL}",
-            denied=f"may you create pods/{action.replace('-', '')} in the namespace, and is the context its cluster's?",
+            denied=f"if kubectl refused it: may you create pods/{action.replace('-', '')} in the namespace, and is the "
+            "context its cluster's?",
+            failure_codes=(1,),
         )

@@ -42,9 +42,10 @@ for name, value in outputs(cluster).items():
 OF_THE_BOOTSTRAP = ("permissionsBoundaryArn",)
 """Settings that name what only a project of `everspot init` makes."""
 
-OF_THE_TRIAL = ("retainStore", "jobRole", "interruptionEvents")
+OF_THE_TRIAL = ("retainStore", "jobRole", "interruptionEvents", "schedulerType")
 """Settings of the stack `dev` that no other stack may have. The module declares the cluster of every stack, so the
-components' defaults count: the store stays when the stack is destroyed, and a job cannot change another job's data."""
+components' defaults count: the store stays when the stack is destroyed, a job cannot change another job's data, and
+the scheduler does for hundreds of jobs."""
 
 
 def entry_file(folder: Path) -> Path:
@@ -69,7 +70,10 @@ def entry_file(folder: Path) -> Path:
 
 def render_module(starter: CloudStarter, answers: ProjectAnswers) -> str:
     """Return the module's text, with the inputs of a new project's first cluster that suit every stack."""
-    settings = load(starter.settings(answers)["dev"])["config"]["everspot:cluster"]
+    texts = starter.settings(answers)
+    settings, production = (load(texts[stack])["config"]["everspot:cluster"] for stack in ("dev", "prod"))
+    if "zones" in settings:  # the trial has one where each costs money, and the least spot capacity with it
+        settings["zones"] = production["zones"]
     inputs = {
         _snake(key): _as_python(value)
         for key, value in settings.items()

@@ -1,6 +1,7 @@
 """`everspot init`: its questions, its refusals, and the files that it writes."""
 
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -373,7 +374,11 @@ def test_a_cluster_is_added_to_a_project_that_is_there(
     assert any(f"everspot[{extras}]" in step for step in done.json["steps"])
     # Every stack of the project runs the module, also those whose data and jobs matter.
     text = (tmp_path / "infra/training_cluster.py").read_text()
-    assert not [name for name in ("retain_store", "job_role", "interruption_events") if name in text]
+    of_the_trial = ("retain_store", "job_role", "interruption_events", "scheduler_type")
+    assert not [name for name in of_the_trial if name in text]
+    zones = re.search(r'"zones": \[(.*?)\]', text)
+    assert zones is not None
+    assert zones[1].count(",") == 2, "as in production"
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert names == {"Pulumi.yaml", "infra/__main__.py", "infra/training_cluster.py"}
     declared = subprocess.run(

@@ -1,6 +1,12 @@
 """Access control of the web UI, for reading and for actions."""
 
+import os
+import pty
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from cluster_history import record_history
@@ -133,8 +139,46 @@ def test_a_key_opens_once_and_the_token_again_and_again() -> None:
     from everspot_cli.ui.guard import Keys
 
     keys = Keys(port=1234)
-    once = keys.url_once().partition("=")[2]
+    once = keys.url_once(lambda: None).partition("=")[2]
     assert keys.use_key(once) and not keys.use_key(once) and not keys.is_token(once)
     assert keys.use_key(keys.token) and keys.use_key(keys.token)
     assert not keys.use_key("") and not keys.use_key("ü")
     assert keys.token not in repr(keys) and keys.url.endswith(keys.token)
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_no_other_user_can_read_the_browser_s_key(cluster: World, tmp_path: Path, opened: bool) -> None:
+    """A terminal of a desktop, and a browser that stores its argument and the file that this names."""
+    browser = tmp_path / "browser"
+    browser.write_text(
+        f'#!/bin/sh\nprintf %s "$1" > {tmp_path}/argument\n'
+        f'file="${{1#file://}}"\nstat -c %a "$file" > {tmp_path}/mode\ncat "$file" > {tmp_path}/page\n'
+    )
+    browser.chmod(0o755)
+    env = {"HOME": str(tmp_path), "DISPLAY": ":0", "BROWSER": f"{browser} %s", "EVERSPOT_CLOCK": CLOCK}
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "everspot_cli.main", "--store", cluster.url, "ui"]
+    process = subprocess.Popen(command, stdout=end, stderr=subprocess.DEVNULL, text=True, env={**os.environ, **env})
+    os.close(end)
+    try:
+        printed = ""
+        while "Ctrl-C ends it" not in printed:
+            printed += os.read(terminal, 4096).decode()
+        address = re.search(r"http://127\.0\.0\.1:(\d+)/\S*", printed)
+        assert address is not None
+        ui = Served(process, {"url": address[0], "port": address[1]})
+        ui.enter()  # it is served once the browser's program has ended
+        argument, page = ((tmp_path / name).read_text() for name in ("argument", "page"))
+        assert "token" not in argument
+        key = re.search(r"/\?token=[\w-]+", page)
+        assert key is not None
+        assert (tmp_path / "mode").read_text() == "600\n"
+        if opened:
+            assert [ui.request(key[0]).status for _ in range(2)] == [303, 403]
+            assert not list(tmp_path.glob("*.html"))
+        assert ui.end() in (0, 130)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert not list(tmp_path.glob("*.html"))

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import webbrowser
 from typing import Annotated
 
 import typer
@@ -34,6 +33,7 @@ def ui(
     """
     need("everspot ui", "ui")
     from everspot_cli.ui.guard import Guard, Keys  # only where the extra is installed
+    from everspot_cli.ui.opening import Doorway
     from everspot_cli.ui.routes import Pages
     from everspot_cli.ui.serve import bind_socket, serve
     from everspot_cli.ui.sources import Sources
@@ -42,6 +42,7 @@ def ui(
     pages = Pages(Sources(session), acting=actions)
     listener = bind_socket(port)
     keys = Keys(port=listener.getsockname()[1])
+    doorway: Doorway | None = None
     if session.json:
         session.answer({"url": keys.url, "port": keys.port, "actions": actions})
         sys.stdout.flush()
@@ -49,8 +50,9 @@ def ui(
         mode = "Jobs can be cancelled on it." if actions else "Read-only; --actions allows to cancel jobs."
         session.console.print(f"{keys.url}\n{mode} Ctrl-C ends it.", soft_wrap=True)
         if not no_open and _browser():
-            webbrowser.open(keys.url_once())
-    serve(Guard(pages.app(), keys), listener)
+            doorway = Doorway(keys)
+            doorway.open()
+    serve(Guard(pages.app(), keys), listener, doorway.remove if doorway is not None else lambda: None)
 
 
 def _browser() -> bool:

@@ -1,6 +1,7 @@
 """Access to the web UI: only a browser of this machine that has shown the token may read and act."""
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
@@ -28,24 +29,21 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Keys:
-    """The token of one run, and keys that open the web UI once.
-
-    A browser is started with a key, because all users of the machine can see the arguments of a program.
-    """
+    """The token of one run, and keys that open the web UI once."""
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    _once: set[str] = field(default_factory=set, repr=False)
+    _once: dict[str, Callable[[], None]] = field(default_factory=dict, repr=False)
 
     @property
     def url(self) -> str:
         """The address that is printed."""
         return self._address(self.token)
 
-    def url_once(self) -> str:
-        """Return an address that can be opened a single time."""
+    def url_once(self, opened: Callable[[], None]) -> str:
+        """Return an address that can be opened a single time. `opened`: called at that time."""
         key = secrets.token_urlsafe(32)
-        self._once.add(key)
+        self._once[key] = opened
         return self._address(key)
 
     @property
@@ -64,8 +62,9 @@ class Keys:
 
     def use_key(self, candidate: str) -> bool:
         """Return whether `candidate`, from an address, opens the web UI. A key does so once."""
-        used = {key for key in self._once if secrets.compare_digest(candidate.encode(), key.encode())}
-        self._once.difference_update(used)
+        used = [key for key in self._once if secrets.compare_digest(candidate.encode(), key.encode())]
+        for key in used:
+            self._once.pop(key)()
         return bool(used) or self.is_token(candidate)
 
     def _address(self, secret: str) -> str:

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 import uvicorn
@@ -31,8 +32,8 @@ def bind_socket(port: int) -> socket.socket:
     return listener
 
 
-def serve(app: ASGIApp, listener: socket.socket) -> NoReturn:
-    """Serve until Ctrl-C, and then end the program immediately."""
+def serve(app: ASGIApp, listener: socket.socket, ended: Callable[[], None]) -> NoReturn:
+    """Serve until Ctrl-C, call `ended`, and then end the program immediately."""
     config = uvicorn.Config(
         app, loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, timeout_graceful_shutdown=1,
@@ -45,6 +46,7 @@ def serve(app: ASGIApp, listener: socket.socket) -> NoReturn:
         uvicorn.Server(config).run(sockets=[listener])
     except KeyboardInterrupt:
         code = Exit.INTERRUPTED
+    ended()
     sys.stdout.flush()
     sys.stderr.flush()
     # Python would wait for the threads of a reading, and they for a store that perhaps does not answer. Nothing is

@@ -91,9 +91,15 @@ def run_rules(subject: str, rules: "Sequence[Callable[[], list[str]]]") -> tuple
     return warnings, CliError(message, hint=hint, problems=problems)
 
 
+_OF_THE_LOCAL_CLOUD = (
+    "this shell leads to a local cloud: does it run (`everspot-local status`)? For any other cluster use a new shell"
+)
+
+
 def of_store(error: "StoreError", url: str) -> CliError:
     """Return the user's error for an error of the store."""
     from everspot_store import StoreDenied, StoreMissing, StoreUnavailable, StoreUntrusted
+    from everspot_store.cloud import is_local
 
     if isinstance(error, StoreMissing):
         hint = with_local_cloud("is this the right --store?")
@@ -109,7 +115,8 @@ def of_store(error: "StoreError", url: str) -> CliError:
     if isinstance(error, StoreUntrusted):
         return CliError(f"the store {url} is not trusted: {error}", Exit.UNAVAILABLE)
     if isinstance(error, StoreUnavailable):
-        return CliError(f"the store {url} does not answer: {error}", Exit.UNAVAILABLE, hint="try again in a minute")
+        hint = with_local_cloud(_OF_THE_LOCAL_CLOUD) if is_local(url) else "try again in a minute"
+        return CliError(f"the store {url} does not answer: {error}", Exit.UNAVAILABLE, hint=hint)
     return CliError(str(error), Exit.USER)
 
 

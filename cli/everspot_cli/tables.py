@@ -41,6 +41,8 @@ EPOCH_TOLERANCE = 1e-6
 
 _LEAST_TEXT = 6
 """Columns of the terminal that a cut text still has."""
+_LONGEST_WORD = 20
+"""Columns of the terminal above which a word may be continued on a second line."""
 
 
 class FittedTable(Table):
@@ -64,9 +66,9 @@ class FittedTable(Table):
         widths = [_widest((name, *texts)) for name, texts in zip(names, cells, strict=True)]
         excess = sum(widths) + len(widths) - 1 - options.max_width
         for index in sorted(range(len(widths)), key=lambda index: (index >= self._text_columns, -widths[index])):
-            taken = max(0, min(excess, widths[index] - self._least(names[index], cells[index], index)))
-            widths[index] -= taken
-            excess -= taken
+            reduction = max(0, min(excess, widths[index] - self._least(names[index], cells[index], index)))
+            widths[index] -= reduction
+            excess -= reduction
         if excess > 0:
             yield from self._blocks(names, cells)
             return
@@ -77,8 +79,12 @@ class FittedTable(Table):
     def _least(self, name: Text, texts: Sequence[Text], index: int) -> int:
         """Return the least width of a column."""
         if index >= self._text_columns:
-            return _widest(texts)
-        return _widest((name, *texts)) if name.plain in self._whole else _LEAST_TEXT
+            return max(_widest(texts), min(_LEAST_TEXT, _widest([name])))
+        if name.plain in self._whole:
+            return _widest((name, *texts))
+        if self.columns[index].overflow == "fold":
+            return min(_LONGEST_WORD, _widest([part for text in (name, *texts) for part in text.split(" ")]))
+        return _LEAST_TEXT
 
     def _blocks(self, names: Sequence[Text], cells: Sequence[Sequence[Text]]) -> Iterator[Text]:
         """Yield each row: its first text, and a line for each other cell that is not empty."""

@@ -109,6 +109,8 @@ def up(
     _check_sold(cloud, region)
     boot = _boot_command(cloud, machines, image, boot_command, no_processes) or Options(state_dir).boot_command
     boot = kubernetes.boot_command if kubernetes else boot
+    if not no_processes and sys.platform != "linux":
+        fail("the agents of a local cloud's instances need Linux: run it in a virtual machine, or with --no-processes")
     usual_scale, usual_delays = (EMULATED_SCALE, emulated_delays(cloud)) if machines == "vm" else (SCALE, {})
     folder = data or Path(os.environ.get("EVERSPOT_DATA", ".everspot/data"))
     command = Command(

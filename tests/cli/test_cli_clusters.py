@@ -11,6 +11,8 @@ from pathlib import Path
 import everspot_cli
 import pytest
 from everspot_cli import userconfig
+from everspot_cli.errors import of_store
+from everspot_store import StoreUnavailable
 
 from tests.cli.conftest import World, everspot
 
@@ -185,9 +187,7 @@ def test_a_profile_of_the_aws_configuration_is_enough(aws, nobody, monkeypatch, 
     assert everspot("jobs").cluster == "cluster profiled: s3://profiled-control (everspot cluster use)\n"
 
 
-def test_the_profile_of_a_cluster_wins_over_the_shell_s_keys_in_whatever_is_asked(
-    aws, nobody, monkeypatch, tmp_path, moto_endpoint
-):
+def test_every_request_of_a_command_has_the_profile_of_its_cluster(aws, nobody, monkeypatch, tmp_path, moto_endpoint):
     """A process of its own, as for a user: boto3 keeps the credentials that it has read."""
     import boto3
 
@@ -241,6 +241,15 @@ def test_a_shell_that_does_not_know_the_local_cloud_of_its_folder_is_told_how(fo
     hint = answer.err.partition("hint: ")[2]
     assert hint.startswith(f'a local cloud runs in {state.parent}; this shell talks to it after: eval "$(everspot-lo')
     assert "local cloud" not in everspot(*arguments, env={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).err
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "hint"),
+    [("http://127.0.0.1:1", "For any other cluster use a new shell"), ("", "try again in a minute")],
+)
+def test_a_shell_that_still_has_a_local_cloud_s_endpoint_is_told_so(folder, monkeypatch, endpoint, hint):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    assert of_store(StoreUnavailable("no answer"), "s3://everspot-dev-control").hint.endswith(hint)
 
 
 def test_a_local_cloud_that_is_kept_elsewhere_is_found_by_its_variable(folder, tmp_path):

@@ -66,6 +66,12 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     command("down")
 
 
+def test_instances_that_run_something_need_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert "need Linux" in Command(tmp_path / "mac")("up", code=1)
+    assert not (tmp_path / "mac").exists()
+
+
 def client(local: Command, service: str) -> Any:
     env = local.json("env")
     return boto3.client(

@@ -22,7 +22,7 @@ DAY = timedelta(days=1)
 VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
-class _Found(BaseHTTPRequestHandler):
+class _ObjectServer(BaseHTTPRequestHandler):
     """An object store in whose every bucket all keys have one byte, and whose buckets lie in us-west-2."""
 
     def do_GET(self) -> None:
@@ -67,7 +67,7 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     (tmp_path / "server.pem").write_bytes(private + leaf.public_bytes(Encoding.PEM))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Found)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _ObjectServer)
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)

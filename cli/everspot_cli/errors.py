@@ -115,7 +115,7 @@ def of_store(error: "StoreError", url: str) -> CliError:
     if isinstance(error, StoreUntrusted):
         return CliError(f"the store {url} is not trusted: {error}", Exit.UNAVAILABLE)
     if isinstance(error, StoreUnavailable):
-        hint = with_local_cloud(_OF_THE_LOCAL_CLOUD) if is_local(url) else "try again in a minute"
+        hint = _OF_THE_LOCAL_CLOUD if is_local(url) else "try again in a minute"
         return CliError(f"the store {url} does not answer: {error}", Exit.UNAVAILABLE, hint=hint)
     return CliError(str(error), Exit.USER)
 

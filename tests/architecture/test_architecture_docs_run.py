@@ -98,8 +98,9 @@ def everspot(*arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """A fresh cluster, in use, and a folder to type in with the documents' own job files."""
-    for name in ("control", "data", "home"):
+    """A fresh cluster, in use, and a folder to type in with the documents' own job files. A stand-in for Pulumi says
+    that every stack declares this cluster."""
+    for name in ("control", "data", "home", "bin"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "home")
     for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
@@ -107,6 +108,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.delenv("EVERSPOT_CLUSTER", raising=False)
     urls = [(tmp_path / name).as_uri() for name in ("control", "data")]
     monkeypatch.setenv("EVERSPOT_STORE", urls[0])
+    (tmp_path / "bin/pulumi").write_text(f"#!/bin/sh\necho {urls[0]}\n")
+    (tmp_path / "bin/pulumi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     store = Store.open(*urls)
     store.write_manifest(
         Manifest(cluster="docs", cloud="aws", region="us-east-1", control_url=urls[0], data_url=urls[1],
@@ -150,6 +154,8 @@ def test_every_command_of_the_documents_does_what_it_says(name: str, line: str, 
     arguments = [JOB if token in ("JOB", "$id") else token for token in shlex.split(line)[1:]]
     arguments = [store.control.url if token.startswith("s3://") else token for token in arguments if token != ENDLESS]
     submit(store, "running" if "interrupt" in arguments else "failed" if "retry" in arguments else "done")
+    if "--forget" in arguments:
+        assert everspot("use", arguments[arguments.index("--forget") - 1], "--store", store.control.url)[0] == 0
     if "--cluster" in arguments:
         assert everspot("use", arguments[arguments.index("--cluster") + 1], "--store", store.control.url)[0] == 0
     code, output = everspot(*arguments)

@@ -51,6 +51,20 @@ def test_doctor_asks_aws_for_credentials_roles_clock_and_fleet(aws, world):
     assert checks["service-linked roles"]["verdict"] == ("ok" if required_roles <= role_names else "fail"), role_names
 
 
+@pytest.mark.parametrize(("account", "verdicts"), [("123456789012", []), ("999999999999", ["warn"])])
+def test_doctor_says_that_the_credentials_are_of_another_account(aws, world, account, verdicts):
+    for bucket in ("control", "data"):
+        client("s3").create_bucket(Bucket=bucket)
+    manifest = Manifest(
+        cluster="test", cloud="aws", region="us-east-1", control_url="s3://control", data_url="s3://data",
+        job_role=f"arn:aws:iam::{account}:role/test-job",
+    )  # fmt: skip
+    client("s3").put_object(Bucket="control", Key="cluster.json", Body=manifest.to_json())
+    world.url = "s3://control"
+    checks = world.run("--json", "doctor", env=aws).json["checks"]
+    assert [check["verdict"] for check in checks if check["name"] == "account"] == verdicts
+
+
 def test_doctor_looks_for_the_role_of_jobs(aws, world):
     for bucket in ("control", "data"):
         client("s3").create_bucket(Bucket=bucket)

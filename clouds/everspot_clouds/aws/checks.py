@@ -44,6 +44,7 @@ def cloud_checks(region: str | None, manifest: Manifest | None, catalogue: Catal
         return checks
     checks = guarded("credentials", "credentials", lambda: credential_checks(client(region, "sts"), clock))
     if checks[0].verdict is Verdict.OK:
+        checks += _account(checks[0].detail, manifest)
         checks += guarded("service-linked roles", "user", lambda: linked_role_checks(client(region, "iam")))
         if manifest is not None:
             checks += guarded("job role", "user", lambda: _job_role(client(region, "iam"), manifest.job_role))
@@ -111,6 +112,16 @@ def credential_checks(sts: Any, clock: Clock) -> list[Check]:
         verdict = Verdict.OK if skew < SKEW else Verdict.FAIL
         checks.append(Check("clock", "clock", verdict, detail, "set this machine's clock: signatures will be refused"))
     return checks
+
+
+def _account(identity: str, manifest: Manifest | None) -> list[Check]:
+    """Return a warning if the caller's account is not that of the cluster's roles. `identity`: the caller's ARN."""
+    own, roles = identity.split(":")[4], (manifest.job_role or "").split(":") if manifest is not None else []
+    if len(roles) < 5 or roles[4] == own:
+        return []
+    detail = f"these credentials are of {own}, and the cluster's roles of {roles[4]}: the checks below ask {own}"
+    fix = "the cluster's profile: everspot cluster use NAME --profile PROFILE"
+    return [Check("credentials", "account", Verdict.WARN, detail, fix)]
 
 
 def _job_role(iam: Any, arn: str | None) -> list[Check]:

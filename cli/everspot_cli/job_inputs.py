@@ -1,7 +1,12 @@
 """A job's needs besides its code: exact versions of its datasets, and the wheels of its requirements."""
 
+import json
+import tempfile
 from pathlib import Path
+from typing import Any
 
+from everspot_core.counting import counted
+from everspot_core.jobs.image_layout import GZIP, MOST_DOCUMENT, count_unreadable_layers
 from everspot_core.jobs.image_reference import parse_registry_image
 from everspot_core.jobs.job import JobSubmission
 
@@ -76,11 +81,34 @@ def _pin_datasets(session: Session, file_name: str, submission: JobSubmission) -
     if (image := pins.get("image")) is not None and not _is_image(session, image):
         problem = f"{spec.image} has no index.json: upload a folder in OCI's image layout, docs/guide/images.md"
         raise CliError(f"{file_name}: a field is wrong", problems=[{"field": "image", "problem": problem}])
+    if image is not None and (layers := _count_unreadable_layers(session, image)):
+        problem = f"{counted(layers, 'layer')} of {spec.image} compressed with zstd: build it with gzip, by {GZIP}"
+        raise CliError(f"{file_name}: a field is wrong", problems=[{"field": "image", "problem": problem}])
     return list(dict.fromkeys(pinned for pinned in pins.values() if pinned is not None))
 
 
 def _is_image(session: Session, reference: str) -> bool:
     return any(file.path == "index.json" for file in session.store.datasets.find_reference(reference).files)
+
+
+def _count_unreadable_layers(session: Session, reference: str) -> int:
+    """Return the number of layers of an image that no instance can read, by the documents in its layout."""
+    datasets = session.store.datasets
+    listing = datasets.find_reference(reference).files
+    files = {f"sha256:{file.sha256}": file for file in listing}
+    index = next(file for file in listing if file.path == "index.json")
+
+    def read(digest: str) -> Any:
+        if (file := files.get(digest)) is None or file.size > MOST_DOCUMENT:
+            return None
+        with tempfile.TemporaryDirectory(prefix="everspot-image-") as scratch:
+            datasets.download(file.sha256, path := Path(scratch, "document"))
+            try:
+                return json.loads(path.read_bytes())
+            except ValueError:
+                return None
+
+    return count_unreadable_layers(read(f"sha256:{index.sha256}"), read)
 
 
 def pin(session: Session, reference: str) -> str | None:

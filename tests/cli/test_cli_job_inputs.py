@@ -1,5 +1,6 @@
 """Inputs of a job: datasets by version, requirements as wheels; and its outputs by `pull`."""
 
+import hashlib
 import json
 import os
 import re
@@ -93,6 +94,30 @@ def test_an_image_is_a_dataset_that_the_job_gets_by_its_digest(world, tmp_path, 
         refused = world.run("submit", job(f"image: {reference}\n"))
         assert refused.code != 0 and problem in refused.err
     assert len(list(world.store.jobs.names())) == 1
+
+
+@pytest.mark.parametrize(
+    ("compressions", "refused"),
+    [(["zstd"], "1 layer of flowers compressed with zstd: build it with gzip"), (["gzip"], ""), (["zstd", "gzip"], "")],
+)
+def test_an_image_that_no_instance_can_read_is_refused_before_it_is_paid_for(
+    world, tmp_path, job, compressions, refused
+):
+    """Each of the processors' images has a layer of this compression."""
+    layout, manifests = tmp_path / "layout", []
+    (blobs := layout / "blobs" / "sha256").mkdir(parents=True)
+    for architecture, compression in zip(("amd64", "arm64"), compressions, strict=False):
+        layer = {"mediaType": f"application/vnd.oci.image.layer.v1.tar+{compression}", "digest": "sha256:1", "size": 1}
+        manifest = json.dumps({"schemaVersion": 2, "layers": [layer]}).encode()
+        digest = hashlib.sha256(manifest).hexdigest()
+        (blobs / digest).write_bytes(manifest)
+        media_type = "application/vnd.oci.image.manifest.v1+json"
+        platform = {"architecture": architecture, "os": "linux"}
+        manifests.append({"mediaType": media_type, "digest": f"sha256:{digest}", "platform": platform})
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": manifests}))
+    world.run("data", "put", str(layout), "flowers")
+    submission = world.run("submit", job("image: flowers\n"))
+    assert (submission.code != 0) == bool(refused) and refused in submission.err
 
 
 def test_what_an_image_does_not_go_with_is_refused_by_its_field(world, tmp_path, job):

@@ -14,11 +14,11 @@ from typing import Any
 from everspot_clouds.base import RegistryLogin
 from everspot_clouds.image_registry import ImageRegistry
 from everspot_core.clock import Clock
+from everspot_core.jobs.image_layout import INDEXES
 from everspot_core.jobs.image_reference import RegistryImage
 from everspot_store import NoRoom, TreeCache, TreeInUse, remove_tree
 
 from everspot_train.prepare.oci_layout import (
-    INDEXES,
     blob_path,
     fetched_layout,
     fetched_layouts,

@@ -9,18 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from everspot_core.counting import counted
+from everspot_core.jobs.image_layout import GZIP, INDEXES, MOST_DOCUMENT, count_zstd_layers, list_entries
 from everspot_core.jobs.image_reference import RegistryImage
 
 from everspot_train.prepare.errors import NotReady
 
-MOST_DOCUMENT = 4 << 20
-"""The most bytes of a manifest or a configuration that registries accept."""
-INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
-"""Media types of lists of manifests, one for each processor."""
-ZSTD = "+zstd"
-"""The end of the media type of a layer that is compressed with zstd (layer.md)."""
-GZIP = "`docker buildx build --output type=image,compression=gzip,force-compression=true`"
-"""The command that also compresses the layers of a base image with gzip (docs.docker.com/build/exporters)."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -55,7 +48,7 @@ def select_manifest(index: Any, name: str, read: Callable[[str], dict[str, Any]]
     """
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
     for _ in range(2):  # an index may name another index, with a manifest for each processor
-        entries = _list_entries(index)
+        entries = list_entries(index, "manifests")
         fitting = [e for e in entries if (e.get("platform") or {}).get("architecture", architecture) == architecture]
         if len(fitting) != 1:
             raise NotReady(f"image: {counted(len(fitting), 'image')} for {architecture} in {name}, not one")
@@ -66,13 +59,8 @@ def select_manifest(index: Any, name: str, read: Callable[[str], dict[str, Any]]
     raise NotReady(f"image: the index of {name} names no image")
 
 
-def _list_entries(index: Any) -> list[dict[str, Any]]:
-    entries = index.get("manifests") if isinstance(index, dict) else None
-    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-
-
 def _list_digests(index: Any) -> list[Any]:
-    return [entry.get("digest") for entry in _list_entries(index)]
+    return [entry.get("digest") for entry in list_entries(index, "manifests")]
 
 
 def fetched_layouts(cache: Path) -> Path:
@@ -102,11 +90,8 @@ def list_layers(manifest: dict[str, Any]) -> list[str]:
     """
     layers = manifest.get("layers") or []
     digests = [read_digest(layer) for layer in layers]
-    zstd = [layer for layer in layers if str(layer.get("mediaType")).endswith(ZSTD)]
-    if zstd:
-        raise NotReady(
-            f"image: {counted(len(zstd), 'layer')} compressed with zstd: build it with gzip, for example {GZIP}"
-        )
+    if zstd := count_zstd_layers(manifest):
+        raise NotReady(f"image: {counted(zstd, 'layer')} compressed with zstd: build it with gzip, for example {GZIP}")
     return digests
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from everspot_core.costs.job_budget import spent
 from everspot_core.costs.prices import PriceBook
 from everspot_core.costs.team_budgets import Amount
+from everspot_core.jobs.curves import read_metric
 from everspot_core.jobs.job_archive import Dossier
 from everspot_core.jobs.records import JobRecord
 
@@ -30,6 +31,18 @@ def read_dossiers(session: Session, job_ids: Iterable[str]) -> dict[str, Dossier
         keys = store.archive.keys()
         dossiers |= store.archive.read(keys[job] for job in missing if job in keys)
     return dossiers
+
+
+def read_last_value(session: Session, job_id: str, metric: str) -> float | None:
+    """Return the last stored value of a metric, NaN included, which a job's record leaves out; None if it was never
+    reported.
+
+    Raises:
+        StoreError: if the store could not be asked.
+    """
+    chunks = session.store.read_metrics(job_id)
+    values = [value for chunk in chunks for _, value in read_metric(chunk.data, metric)]
+    return values[-1] if values else None
 
 
 def compute_spending(session: Session, dossiers: Mapping[str, Dossier]) -> dict[str, Amount]:

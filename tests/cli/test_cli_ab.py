@@ -1,6 +1,7 @@
 """`everspot ab`: each arm of number formats runs as jobs, the command can be interrupted and repeated, and prints one
 verdict."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class Bench:
         self.gains: dict[str, float] = {"fp32": 0.0, "bf16": 0.0}
         self.memory: dict[str, float] = {"fp32": 3.6, "bf16": 2.0}
         self.failing: set[str] = set()
+        self.diverging: set[str] = set()
         self.run_on = "i-base"
 
     def write(self, text: str = "name: train\nrecipe: image-classification\n") -> None:
@@ -60,6 +62,10 @@ class Bench:
         noise = (0.001, -0.001, 0.0)[seed % 3] if precision != "fp32" else 0.0
         metrics = {"test_accuracy": SPREAD[seed % 3] + self.gains[precision] + noise}
         metrics |= {"skipped_steps": 2.0} if precision == "fp16" else {}
+        if job in self.diverging:  # a metric that is no number is null where metrics are stored
+            values = [metrics.pop("test_accuracy"), None]
+            lines = [json.dumps({"step": 50 * n, "metrics": {"test_accuracy": v}}) for n, v in enumerate(values, 1)]
+            self.world.store.metrics.append(job, 1, 0, "\n".join([*lines, ""]).encode())
         progress = Progress(
             step=100, total_steps=100, steps_per_epoch=50.0, metrics=metrics, memory_gib=self.memory[precision]
         )
@@ -380,3 +386,14 @@ def test_a_cluster_that_cannot_hold_the_job_refuses_the_comparison(bench: Bench)
     answer = bench.ab()
     assert answer.code == 1 and "t3.small" in answer.err and "vcpus" in answer.err.lower()
     assert bench.world.store.jobs.names() == []
+
+
+def test_a_format_that_diverges_is_worse_and_its_other_runs_go_on(bench: Bench) -> None:
+    bench.diverging = {"train-ab-bf16-s00", "train-ab-bf16-s02"}
+    answer = bench.ab("--json").json
+    _, second = answer["arms"]
+    assert (answer["over"], answer["passed"], answer["winner"]) == (True, False, None)
+    assert (second["verdict"], second["diverged"], second["failed"]) == ("worse", sorted(bench.diverging), [])
+    shown = " ".join(bench.ab("--show").out.split())
+    assert "worse, 2 of 3 runs diverged" in shown
+    assert "2 of them without success" in shown

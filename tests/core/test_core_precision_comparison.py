@@ -152,6 +152,14 @@ def test_a_run_that_failed_is_not_left_out_as_if_it_had_not_been() -> None:
     assert worse.verdict is ArmVerdict.WORSE
 
 
+def test_an_arm_that_diverged_where_the_first_one_did_not_is_worse() -> None:
+    base = {0: 0.5, 1: 0.7, 2: 0.9}
+    values = {FP32: base, BF16: base, FP16: {}}
+    diverged = {FP32: {3}, BF16: {3}, FP16: {0, 1, 2}}
+    verdicts = [result.verdict for result in compare_arms(SPEC, values, diverged)]
+    assert verdicts == [None, ArmVerdict.EQUIVALENT, ArmVerdict.WORSE], "with the last seed the first arm diverged, too"
+
+
 @pytest.mark.parametrize(
     ("text", "absolute", "printed"), [("0.5%", 0.004, "0.5%"), ("0.01", 0.01, "0.01"), (" 2 % ", 0.016, "2%")]
 )

@@ -68,20 +68,23 @@ def describe_smaller_types(arm: Arm) -> list[str]:
 def describe_verdict(arm: Arm) -> str:
     """Return the verdict on an arm in a few words."""
     result = arm.result
+    verdict = result.verdict.value if result.verdict is not None else "the baseline"
+    if arm.diverged:
+        return f"{verdict}, {len(arm.diverged)} of {len(arm.runs)} runs diverged"
     if result.verdict is None:
-        return "the baseline"
+        return verdict
     if arm.failed:
-        return f"{result.verdict.value}, {len(arm.failed)} of {len(arm.runs)} runs failed"
+        return f"{verdict}, {len(arm.failed)} of {len(arm.runs)} runs failed"
     if result.seeds_needed is not None:
-        return f"{result.verdict.value}, about {result.seeds_needed} seeds decide"
-    return result.verdict.value
+        return f"{verdict}, about {result.seeds_needed} seeds decide"
+    return verdict
 
 
 def describe_progress(standing: ComparisonStanding) -> str:
     """Return the state of the runs in one line."""
     runs = standing.runs
     ended = [run for run in runs if run.state.final]
-    succeeded = sum(run.state is JobState.SUCCEEDED for run in ended)
+    succeeded = sum(run.state is JobState.SUCCEEDED and not run.diverged for run in ended)
     running = sum(run.state in (JobState.RUNNING, JobState.ASSIGNED) for run in runs)
     return (
         f"{len(ended)} of {len(runs)} runs ended, {len(ended) - succeeded} of them without success; {running} under "
@@ -123,6 +126,7 @@ def _arm_fields(arm: Arm) -> dict[str, Any]:
         "verdict": result.verdict.value if result.verdict is not None else None,
         "seeds_needed": result.seeds_needed,
         "failed": [run.job_id for run in arm.failed],
+        "diverged": [run.job_id for run in arm.diverged],
         "peak_gpu_memory_gib": arm.footprint.gpu_gib,
         "peak_memory_gib": arm.footprint.memory_gib,
         "seconds_per_epoch": arm.epoch_seconds,

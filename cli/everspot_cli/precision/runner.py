@@ -6,6 +6,7 @@ command may be ended at any moment. Run again on any machine, it continues.
 
 import hashlib
 import json
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ from everspot_cli.commands.submit.ignore_file import ignored_in
 from everspot_cli.dependencies import set_start
 from everspot_cli.errors import CliError
 from everspot_cli.job_inputs import copy_inputs, pin
-from everspot_cli.job_results import compute_spending, read_dossiers
+from everspot_cli.job_results import compute_spending, read_dossiers, read_last_value
 from everspot_cli.requests import user
 from everspot_cli.rows import latest_progress
 from everspot_cli.session import Session
@@ -60,6 +61,7 @@ class ArmRun:
     job_id: str
     state: JobState
     value: float | None
+    diverged: bool
     step: int
     spent: Amount
     seconds: float
@@ -96,6 +98,11 @@ class Arm:
     def failed(self) -> list[ArmRun]:
         """The runs that have ended without success."""
         return [run for run in self.runs if run.state.final and run.state is not JobState.SUCCEEDED]
+
+    @property
+    def diverged(self) -> list[ArmRun]:
+        """The runs that ended well, and whose last value of the metric is not finite."""
+        return [run for run in self.runs if run.diverged]
 
     @property
     def skipped_steps(self) -> int | None:
@@ -138,6 +145,7 @@ class ComparisonRun:
     def __init__(self, session: Session, spec: ComparisonSpec, file: Path, overrides: Overrides) -> None:
         self._session, self._spec, self._file, self._overrides = session, spec, file, overrides
         self._first: JobSubmission | None = None
+        self._last_values: dict[str, float | None] = {}
 
     def begin(self) -> None:
         """Record the comparison, or check that it is the one that was begun. Seeds and arms may have been added.
@@ -294,7 +302,8 @@ class ComparisonRun:
         record = dossier.record if dossier is not None else None
         if dossier is None or record is None:
             return ArmRun(
-                precision=precision, number=number, job_id=job, state=JobState.PENDING, value=None, step=0, spent=cost,
+                precision=precision, number=number, job_id=job, state=JobState.PENDING, value=None,
+                diverged=False, step=0, spent=cost,
                 seconds=0.0, epochs=None, footprint=Footprint(), skipped_steps=None, interruptions=0,
                 instance_type=None,
             )  # fmt: skip
@@ -305,13 +314,16 @@ class ComparisonRun:
         history = attempts(dossier.events, record=record)
         if occupied is None:
             occupied = sum((max(timedelta(0), min(a.end or until, until) - a.start) for a in history), timedelta(0))
-        skipped = progress.metrics.get("skipped_steps")
+        skipped, value = progress.metrics.get("skipped_steps"), progress.metrics.get(self._spec.metric)
+        if value is None and record.state is JobState.SUCCEEDED:
+            value = self._read_last_value(job)
         return ArmRun(
             precision=precision,
             number=number,
             job_id=job,
             state=record.state,
-            value=progress.metrics.get(self._spec.metric),
+            value=value if value is None or math.isfinite(value) else None,
+            diverged=value is not None and not math.isfinite(value),
             step=progress.step,
             spent=cost,
             seconds=occupied.total_seconds(),
@@ -321,6 +333,12 @@ class ComparisonRun:
             interruptions=record.preemptions,
             instance_type=history[-1].instance_type if history else None,
         )
+
+    def _read_last_value(self, job: str) -> float | None:
+        """Return the last stored value of the metric of a run that has ended. It is read once."""
+        if job not in self._last_values:
+            self._last_values[job] = read_last_value(self._session, job, self._spec.metric)
+        return self._last_values[job]
 
     def _standing(self, runs: list[ArmRun]) -> ComparisonStanding:
         values = {
@@ -332,7 +350,10 @@ class ComparisonRun:
             for arm in self._spec.arms
         }
         arms: list[Arm] = []
-        for result in compare_arms(self._spec, values):
+        diverged = {
+            arm: {run.number for run in runs if run.precision is arm and run.diverged} for arm in self._spec.arms
+        }
+        for result in compare_arms(self._spec, values, diverged):
             own = tuple(run for run in runs if run.precision is result.precision)
             footprint = _largest([run.footprint for run in own])
             seconds, usd = _per_epoch(own)
@@ -368,7 +389,7 @@ def refuse_unreported(spec: ComparisonSpec, standing: ComparisonStanding) -> Non
         CliError: naming the run.
     """
     for run in standing.runs:
-        if run.state is JobState.SUCCEEDED and run.value is None:
+        if run.state is JobState.SUCCEEDED and run.value is None and not run.diverged:
             raise CliError(
                 f"{run.job_id} succeeded and never reported {spec.metric}",
                 hint=f"`everspot job {run.job_id}` shows its metrics: name one with --metric, and no run is repeated",

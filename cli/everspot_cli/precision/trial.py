@@ -109,7 +109,8 @@ class TypeTrialRun:
         if run.instance_type != self._type.name:
             problems.append(f"{run.job_id} ran on {run.instance_type}, which the cluster preferred")
         if difference is None:
-            problems.append(f"{run.job_id} never reported {self._spec.metric}")
+            was = "diverged: its last value is not finite, of" if run.diverged else "never reported"
+            problems.append(f"{run.job_id} {was} {self._spec.metric}")
         else:
             tolerance = self._spec.tolerance.absolute(self._winner.runs[0].value or 0.0)
             if abs(difference) > tolerance:

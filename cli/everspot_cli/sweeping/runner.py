@@ -37,7 +37,7 @@ from everspot_cli.commands.submit.context import inherit_team
 from everspot_cli.dependencies import set_start
 from everspot_cli.errors import CliError
 from everspot_cli.job_inputs import copy_inputs
-from everspot_cli.job_results import compute_spending, read_dossiers
+from everspot_cli.job_results import compute_spending, read_dossiers, read_last_value
 from everspot_cli.requests import user
 from everspot_cli.rows import latest_progress
 from everspot_cli.session import Session
@@ -180,15 +180,10 @@ class SweepRun:
         """
         for dossier in dossiers.values():
             if dossier.record is not None and dossier.record.state is JobState.SUCCEEDED:
-                if self._was_reported(dossier.job_id):
+                if read_last_value(self._session, dossier.job_id, self._spec.metric) is not None:
                     continue
                 metrics = latest_progress(dossier.record, dossier.events).metrics
                 raise _unreported(dossier.job_id, self._spec.metric, metrics)
-
-    def _was_reported(self, job_id: str) -> bool:
-        """Return whether a trial that has no last value of the metric has reported it, as NaN for example."""
-        chunks = self._session.store.read_metrics(job_id)
-        return any(True for chunk in chunks for _ in read_metric(chunk.data, self._spec.metric))
 
     def _begin(self, most: int) -> None:
         """Begin as many trials as there is room for: of the first rung up to `most`, then of the next ones."""

@@ -10,7 +10,7 @@ the remaining probability: an arm that merely shows no difference, because its f
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,7 +28,7 @@ class ArmVerdict(StrEnum):
     """The verdict on an arm: the interval of its difference, compared with the tolerance.
 
     `equivalent`: the interval is within the tolerance. `better`: it is above zero and extends beyond the tolerance.
-    `worse`: it is beyond the tolerance on the bad side. `undecided`: anything else.
+    `worse`: it is beyond the tolerance on the bad side, or a run diverged. `undecided`: anything else.
     """
 
     EQUIVALENT = "equivalent"
@@ -128,10 +128,19 @@ def seeds_needed(differences: Sequence[float], tolerance: float, direction: Dire
     return candidates[first] if first < len(candidates) else None
 
 
-def compare_arms(spec: ComparisonSpec, values: Mapping[Precision, Mapping[int, float]]) -> list[ArmResult]:
-    """Return the result of each arm. `values`: the final metric of the runs that succeeded, by arm and seed's number.
+def compare_arms(
+    spec: ComparisonSpec,
+    values: Mapping[Precision, Mapping[int, float]],
+    diverged: Mapping[Precision, Collection[int]] | None = None,
+) -> list[ArmResult]:
+    """Return the result of each arm.
 
-    An arm that lacks a run of the first arm is at most undecided, so failed seeds are not ignored.
+    An arm that lacks a run of the first arm is at most undecided, so failed seeds are not ignored. An arm that diverged
+    with a seed with which the first arm did not is worse.
+
+    Args:
+        values: The final metric of the runs that succeeded, by arm and seed's number.
+        diverged: The numbers of the seeds whose runs ended with a metric that is not finite, by arm.
     """
     first = values.get(spec.arms[0], {})
     results = []
@@ -139,8 +148,12 @@ def compare_arms(spec: ComparisonSpec, values: Mapping[Precision, Mapping[int, f
         own = values.get(arm, {})
         metric = interval([own[n] for n in sorted(own)]) if own else None
         pairs = sorted(own.keys() & first.keys())
+        has_diverged = not first.keys().isdisjoint((diverged or {}).get(arm, ()))
         if arm is spec.arms[0]:
             results.append(ArmResult(arm, metric, None, None))
+        elif has_diverged:
+            difference = interval([own[n] - first[n] for n in pairs]) if pairs else None
+            results.append(ArmResult(arm, metric, difference, ArmVerdict.WORSE))
         elif not pairs:
             results.append(ArmResult(arm, metric, None, ArmVerdict.UNDECIDED))
         else:

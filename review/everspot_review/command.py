@@ -13,7 +13,7 @@ from everspot_review.drift import Drift, drift
 from everspot_review.drift_report import describe_drift, keep
 from everspot_review.engine import Engine
 from everspot_review.errors import ReviewExit
-from everspot_review.files import build_document, checked, render_lines, use_project_prices
+from everspot_review.files import build_document, checked, render_lines
 from everspot_review.forge import Forge
 from everspot_review.history import Push, pushed
 from everspot_review.job import PullEvent, summarize
@@ -35,6 +35,7 @@ from everspot_review.options import (
     duration,
 )  # fmt: skip
 from everspot_review.previewing import Revisions, preview_all
+from everspot_review.price_tables import use_prices
 from everspot_review.printing import note, write
 from everspot_review.pushes import ApplyOptions, PushApplication
 from everspot_review.refusals import ForgeUnknown
@@ -84,7 +85,7 @@ def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, j
     read_project = Project.read(project)
     affected = read_project.find_affected(base, misnamed=True)
     has_base = bool(base.strip("0 "))
-    with use_project_prices(read_project):
+    with use_prices(read_project, base if has_base else "") as price_changes:
         checked_files = {
             name: checked(
                 name,
@@ -95,9 +96,9 @@ def files_command(context: typer.Context, base: BaseRev, project: Root = HERE, j
             for name in affected.environments
         }
     leaks = leaks_of_change(read_project, base)
-    lines = render_lines(checked_files, affected.removed, leaks) or [NOTHING]
+    lines = render_lines(checked_files, affected.removed, leaks, price_changes) or [NOTHING]
     summarize("\n".join(f"- {code(line, 500)}" for line in lines))
-    document = build_document(checked_files, affected.removed, leaks)
+    document = build_document(checked_files, affected.removed, leaks, price_changes)
     answer(context, json, document, lines)
     if not as_json(context, json):
         _note_uncommitted(read_project)
@@ -126,11 +127,10 @@ def preview_command(
     read_project, chosen, removed = _chosen(project, environments, base, ignored_files)
     engine = Engine.find(project, policy or ())
     base_revision = _base(read_project, base)
-    revisions = Revisions(
-        base_revision, read_project.revision("HEAD"), read_project.behind(base_revision) if base_revision else 0
-    )
     listeners = () if as_json(context, json) else (_tell_report,)
-    with use_project_prices(read_project):
+    with use_prices(read_project, base_revision) as price_changes:
+        behind = read_project.behind(base_revision) if base_revision else 0
+        revisions = Revisions(base_revision, read_project.revision("HEAD"), behind, price_changes)
         reports = preview_all(engine, read_project, chosen, removed, revisions, out, duration(limit), listeners)
     answer(context, json, {"reports": [report.model_dump(mode="json") for report in reports]}, [])
 
@@ -189,7 +189,7 @@ def apply_command(
     engine = Engine.find(project, policy or ())
     forge = _forge() if reviewed is None or os.environ.get("GITHUB_TOKEN") else None
     options = ApplyOptions(reviewed, author, (duration(limit), duration(update_limit)))
-    with use_project_prices(read_project):
+    with use_prices(read_project, _base(read_project, push.base)):
         outcomes, lines = PushApplication(engine, read_project, push, forge, options, note).apply(chosen)
     summarize("\n".join(f"- {code(line, 4_000)}" for line in lines))
     document = {

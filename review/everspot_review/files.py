@@ -1,8 +1,7 @@
 """Checks an environment's settings file without running anything: whether it is valid, and its cost."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -10,13 +9,11 @@ from typing import Any
 
 from everspot_clouds.estimating import Environment, estimated
 from everspot_clouds.estimating import environment as environment_of
-from everspot_clouds.price_files import BadPriceFile, project_prices, project_tables
 from everspot_core.estimate.model import Estimate
 from everspot_core.validation.problems import BadInputs
 from everspot_core.validation.yaml_text import BadYaml, load
 
-from everspot_review.affected import NAMES_ALLOWED, Project, is_misnamed
-from everspot_review.errors import ReviewError
+from everspot_review.affected import NAMES_ALLOWED, is_misnamed
 from everspot_review.leaks import RULE, Leak, leaks_of_settings, redacted
 from everspot_review.markdown.money import change
 from everspot_review.markdown.safe import visible
@@ -52,21 +49,6 @@ class Checked:
         known_sides = {name: side if side is None or not side.nothing_known else None for name, side in sides.items()}
         usd = {name: side and side.total.model_dump(mode="json") for name, side in known_sides.items()}
         return {**usd, "uncounted": list(self.uncounted)}
-
-
-@contextmanager
-def use_project_prices(project: Project) -> Iterator[None]:
-    """Price with the project's own tables while the block runs: a workflow's commands run outside of the project.
-
-    Raises:
-        ReviewError: if one of them cannot be read.
-    """
-    try:
-        tables = project_tables(project.root)
-    except BadPriceFile as error:
-        raise ReviewError(str(error)) from None
-    with project_prices(tables):
-        yield
 
 
 def checked(environment: str, path: Path, before: str | None, project: str) -> Checked:
@@ -109,6 +91,7 @@ def render_lines(
     checked_files: Mapping[str, Checked],
     removed: Iterable[str],
     leaks: Mapping[str, Sequence[Leak]] = MappingProxyType({}),
+    price_changes: Sequence[str] = (),
 ) -> list[str]:
     """Return the result as lines for people.
 
@@ -116,6 +99,7 @@ def render_lines(
         checked_files: The checked settings files by environment.
         removed: The environments whose file is deleted.
         leaks: The credentials in other files, by file.
+        price_changes: What the change does to the project's price tables, in sentences.
     """
     checked_files = {visible(name): each for name, each in checked_files.items()}
     lines = [f"{visible(file)}: {leak}" for file, each in leaks.items() for leak in each]
@@ -125,13 +109,15 @@ def render_lines(
     lines += [
         f"{name}: the file is right" for name, each in checked_files.items() if not each.problems and not each.price
     ]
-    return lines + [f"Pulumi.{visible(name)}.yaml is deleted: its stack has to be empty" for name in removed]
+    lines += [f"Pulumi.{visible(name)}.yaml is deleted: its stack has to be empty" for name in removed]
+    return lines + [visible(text) for text in price_changes]
 
 
 def build_document(
     checked_files: Mapping[str, Checked],
     removed: Iterable[str],
     leaks: Mapping[str, Sequence[Leak]] = MappingProxyType({}),
+    price_changes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the findings, for programs."""
     credentials = [(f"Pulumi.{name}.yaml", leak) for name, each in checked_files.items() for leak in each.leaks]
@@ -144,6 +130,7 @@ def build_document(
         "prices": {name: each.price for name, each in checked_files.items() if each.price},
         "usd_per_month": {name: each.figures() for name, each in checked_files.items() if each.estimate},
         "removed": list(removed),
+        "price_changes": list(price_changes),
     }
 
 

@@ -39,12 +39,17 @@ _FOLDERS = re.compile(r"^(?:/[^/\n]+)*/(?=[^/\n]+ has )")
 
 @dataclass(frozen=True)
 class Revisions:
-    """The revisions that a change is between; empty if unknown. `behind`: commits of the base that the change does not
-    have."""
+    """The revisions that a change is between; empty if unknown.
+
+    Attributes:
+        behind: commits of the base that the change does not have.
+        price_changes: what the change does to the project's price tables, in sentences.
+    """
 
     base: str = ""
     head: str = ""
     behind: int = 0
+    price_changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -228,8 +233,10 @@ def preview_all(
         report = removed(engine, name, revisions) if name in removed_names else preview(engine, name, revisions, limit)
         if report is None:
             continue
+        remarks = [Diagnostic(severity="warning", text=text) for text in revisions.price_changes]
         if revisions.behind:
-            report = report.model_copy(update={"diagnostics": (*report.diagnostics, _behind(revisions.behind))})
+            remarks.append(_behind(revisions.behind))
+        report = report.model_copy(update={"diagnostics": (*report.diagnostics, *remarks)})
         (out / f"{name}.json").write_bytes(report.to_json())
         reports.append(report)
         for each in listeners:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from desk import UPDATE, Desk
+from desk import UPDATE, Desk, step
 from everspot_clouds.price_files import write_table
 from everspot_core.capacity.price_table import PriceTable, TypePrice
 from everspot_review.affected import ChangeError, Project
@@ -102,6 +102,7 @@ def test_a_project_in_a_subfolder_has_its_own_prefix_and_prices(desk: Desk) -> N
         prices=[TypePrice(instance_type="g5.xlarge", on_demand_usd_per_hour=10.0)],
     )  # fmt: skip
     write_table(desk.root / "infra" / "prices", table)
+    desk.commit("prices")
     desk.write("infra/Pulumi.yaml", "name: fleets\nruntime: python\n")
     capacity = "{instanceTypes: [g5.xlarge], standing: {target: 1, onDemandBase: 1}}"
     cluster = f"{{cloud: aws, tags: {{}}, imageId: ami-1, zones: [eu-central-1a], capacity: {capacity}}}"
@@ -113,6 +114,85 @@ def test_a_project_in_a_subfolder_has_its_own_prefix_and_prices(desk: Desk) -> N
     desk.commit()
     done = desk.run("files", "--base", "HEAD~1", "--project", "infra")
     assert (done.returncode, "fleets:clustr: is not a setting (did you mean cluster?)" in done.stdout) == (1, True)
+
+
+def write_prices(desk: Desk, region: str, usd: float) -> None:
+    table = PriceTable(
+        cloud="aws", region=region, as_of=datetime(2026, 1, 1, tzinfo=UTC), on_demand_source="list", spot_source="list",
+        prices=[TypePrice(instance_type="g5.xlarge", on_demand_usd_per_hour=usd)],
+    )  # fmt: skip
+    write_table(desk.root / "prices", table)
+
+
+@pytest.mark.parametrize(
+    ("region", "old", "new", "usd_per_hour", "sentence"),
+    [
+        pytest.param(
+            "us-east-1",
+            None,
+            0.011,
+            1.006,
+            "The change adds prices/aws-us-east-1.json. The figures are at the prices before the change. "
+            "Prices per hour: g5.xlarge on-demand $1.006 → $0.011.",
+            id="new-file-of-a-known-region",
+        ),
+        pytest.param(
+            "us-east-1",
+            2.0,
+            0.011,
+            2.0,
+            "The change edits prices/aws-us-east-1.json. The figures are at the prices before the change. "
+            "Prices per hour: g5.xlarge on-demand $2 → $0.011.",
+            id="edited-file",
+        ),
+        pytest.param(
+            "us-east-1",
+            2.0,
+            None,
+            2.0,
+            "The change removes prices/aws-us-east-1.json. The figures are at the prices before the change. "
+            "Prices per hour: g5.xlarge on-demand $2 → $1.006.",
+            id="removed-file",
+        ),
+        pytest.param(
+            "ap-southeast-5",
+            None,
+            3.0,
+            3.0,
+            "The change adds prices/aws-ap-southeast-5.json. Its prices are in the figures, because no other prices "
+            "of the region are known. Prices per hour: g5.xlarge on-demand unknown → $3.",
+            id="region-without-prices",
+        ),
+        pytest.param("us-east-1", 2.0, 2.0, 2.0, "", id="unchanged"),
+    ],
+)
+def test_a_change_is_priced_by_the_tables_before_it(
+    desk: Desk, region: str, old: float | None, new: float | None, usd_per_hour: float, sentence: str
+) -> None:
+    """A change that edits the prices beside a fleet cannot make its own cost look small."""
+    text = (
+        f"config:\n  aws:region: {region}\n"
+        f"  everspot:cluster: {{cloud: aws, tags: {{}}, imageId: ami-1, zones: [{region}a], "
+        "capacity: {instanceTypes: [g5.xlarge], standing: {target: %d, onDemandBase: %d}}}\n"
+    )
+    desk.write("stacks/Pulumi.dev.yaml", text % (1, 1))
+    if old is not None:
+        write_prices(desk, region, old)
+    desk.commit()
+    desk.write("stacks/Pulumi.dev.yaml", text % (8, 8))
+    if new is None:
+        (desk.root / f"prices/aws-{region}.json").unlink()
+    else:
+        write_prices(desk, region, new)
+    desk.commit()
+    answer = json.loads(desk.run("files", "--base", "HEAD~1", "--json").stdout)
+    assert answer["price_changes"] == ([sentence] if sentence else [])
+    usd = answer["usd_per_month"]["dev"]
+    assert usd["after"]["high"] - usd["before"]["high"] == pytest.approx(7 * 730 * usd_per_hour, rel=0.02)
+    desk.answers("preview", "dev", [step("same", "door", {}, {})])
+    done = desk.run("preview", "--base", "HEAD~1", "--json", "--out", str(desk.engine / "reports"))
+    (report,) = [each for each in json.loads(done.stdout)["reports"] if each["environment"] == "dev"]
+    assert [each["text"] for each in report["diagnostics"] if "prices/" in each["text"]] == answer["price_changes"]
 
 
 def test_a_renamed_file_is_one_environment_gone_and_another_come(desk: Desk) -> None:

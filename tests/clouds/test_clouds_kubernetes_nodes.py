@@ -17,6 +17,7 @@ from everspot_clouds.kubernetes.declared_store import store_checks
 from everspot_clouds.kubernetes.instances import owned_by_namespace
 from everspot_clouds.kubernetes.rules import RELEASED_NOTE
 from everspot_clouds.kubernetes.site import NODE, KubernetesSite
+from everspot_core.capacity.launching import store_mark
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Manifest
 from everspot_core.jobs.records import Role
@@ -61,9 +62,11 @@ def cloud(place: Place, ec2: Any, declared: Manifest) -> Iterator[KubernetesClou
     cloud.close()
 
 
-def start_machine(ec2: Any, cluster: str = "fleet") -> str:
-    """Launch a machine as Karpenter does, with the tags of its EC2NodeClass."""
+def start_machine(ec2: Any, cluster: str = "fleet", *, store: str = "memory://") -> str:
+    """Launch a machine as Karpenter does, with the tags of its EC2NodeClass. `store`: empty for one of an earlier
+    release."""
     values = {"everspot:cluster": cluster, "everspot:role": "agent", "karpenter.sh/nodepool": f"{cluster}-spot"}
+    values |= {"everspot:store": store_mark(store)} if store else {}
     tags = [{"Key": key, "Value": value} for key, value in values.items()]
     (instance,) = ec2.run_instances(
         ImageId="ami-12c6146b", InstanceType=TYPE, MinCount=1, MaxCount=1, Placement={"AvailabilityZone": ZONE},
@@ -181,6 +184,22 @@ def test_down_ends_a_machine_that_karpenter_has_forgotten_by_ec2(place: Place, e
     assert eventually(lambda: [part.kind for part in site.remaining() if part.capacity]) == [NODE]
     site.end([machine])
     assert eventually(lambda: not [part for part in site.remaining() if part.capacity and not part.ending])
+
+
+def test_nodes_of_a_cluster_of_the_same_name_in_another_kubernetes_cluster_are_not_touched(
+    place: Place, cloud: KubernetesCloud, ec2: Any, declared: Manifest
+) -> None:
+    """They are in the same account and region. An unmarked one is of an earlier release, and may be of either."""
+    theirs, own = start_machine(ec2, store="s3://another"), start_machine(ec2)
+    claimed, doubtful = start_machine(ec2, store=""), start_machine(ec2, store="")
+    claim_name, site = claim(place, claimed), KubernetesSite(declared, place.client())
+    assert eventually(lambda: {i.instance_id for i in cloud.instances()} >= {own, claimed, doubtful})
+    assert theirs not in {instance.instance_id for instance in cloud.instances()}
+    nodes = {part.name: (part.launched, part.unmarked) for part in site.remaining() if part.kind == NODE}
+    assert nodes == {own: (True, False), claimed: (True, False), doubtful: (False, True)}
+    assert theirs not in {part.name for part in site.list_unbilled()}
+    place.api.delete(f"/apis/karpenter.sh/v1/nodeclaims/{claim_name}")
+    place.api.patch(f"/apis/karpenter.sh/v1/nodeclaims/{claim_name}", {"metadata": {"finalizers": None}})
 
 
 def test_a_cluster_of_the_same_name_in_another_kubernetes_cluster_is_not_touched(

@@ -12,7 +12,7 @@ from everspot import AwsKubernetesPool
 from everspot.kubernetes.checking import check_pool
 from everspot.kubernetes.pool import PLUGIN, find_server, list_moved
 from everspot_clouds.kubernetes.pods import build_pod
-from everspot_core.capacity.launching import LaunchIntent, LaunchPool
+from everspot_core.capacity.launching import LaunchIntent, LaunchPool, store_mark
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Manifest
 from settings_helpers import Config, loaded, refusal, written
@@ -99,7 +99,7 @@ def test_nodes_end_only_when_they_are_empty_and_are_closed(pool: Callable[..., A
     assert node["metadataOptions"]["httpPutResponseHopLimit"] == 1
     assert node["associatePublicIPAddress"] is False
     assert [volume["ebs"]["encrypted"] for volume in node["blockDeviceMappings"]] == [True]
-    assert node["tags"]["Team"] == "ml"
+    assert (node["tags"]["Team"], node["tags"]["everspot:store"]) == ("ml", store_mark(f"s3://{NAME}-store-control-id"))
     assert own["network"]["spec"]["policyTypes"] == ["Ingress", "Egress"]
     assert "ingress" not in own["network"]["spec"]
 

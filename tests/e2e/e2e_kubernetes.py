@@ -16,8 +16,10 @@ from everspot.aws import policies
 from everspot.aws.tagging import instance_tags
 from everspot.kubernetes import documents
 from everspot.manifest import with_idle_limit
+from everspot_clouds.aws.rules import STORE_TAG
 from everspot_clouds.kubernetes import rules
 from everspot_core.capacity.catalogue import builtin
+from everspot_core.capacity.launching import store_mark
 from everspot_core.capacity.market import Market
 from everspot_core.cluster.manifest import Elastic, FleetOffer, Limits, Manifest
 from everspot_core.jobs.records import Role
@@ -181,7 +183,8 @@ class KubernetesLive(LiveCluster):
             "role": self.kubernetes.account.profile, "ami_alias": "al2023@v20260115", "subnet_tags": tags,
             "security_group_tags": tags, "volume_gib": 20,
         }  # fmt: skip
-        tags = instance_tags(CLUSTER, {}, Role.AGENT.value)
+        mark = store_mark(self._manifest(Role.AGENT).control_url)
+        tags = {**instance_tags(CLUSTER, {}, Role.AGENT.value), STORE_TAG: mark}
         document = documents.build_node_class(place, nodes, tags, job_images=True)
         document["spec"] |= {"amiFamily": "AL2023", "amiSelectorTerms": [{"id": "ami-12c6146b"}]}
         return document

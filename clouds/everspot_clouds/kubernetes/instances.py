@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from everspot_core.capacity.launching import LaunchError, LaunchTrouble
+from everspot_core.capacity.launching import LaunchError, LaunchTrouble, has_mark
 from everspot_core.capacity.market import Market
 from everspot_core.jobs.records import Role
 
-from everspot_clouds.aws.instances import Ownership, is_karpenters, owned_by_store
+from everspot_clouds.aws.instances import Ownership
+from everspot_clouds.aws.rules import LAUNCH_TAG, STORE_TAG
 from everspot_clouds.base import CloudInstance, Phase, Trouble
 from everspot_clouds.kubernetes.boot_rules import MARKET_LABEL, PLACEMENT_LABELS, SPOT, TYPE_LABEL, ZONE_LABEL
 from everspot_clouds.kubernetes.client import Document, KubernetesClient
@@ -164,10 +165,9 @@ def describe_nodes(machines: Iterable[CloudInstance]) -> list[CloudInstance]:
 
 
 def owned_by_namespace(control_url: str) -> Ownership:
-    """Return the ownership of what a cluster has in EC2: by its store's mark, and all that Karpenter made with its tag,
-    without a mark. The cluster's namespace bears the mark."""
-    by_store = owned_by_store(control_url)
-    return lambda tags: True if is_karpenters(tags) else by_store(tags)
+    """Return the ownership of what a cluster has in EC2: by its store's mark, which its EC2NodeClass gives to all that
+    Karpenter makes. What Karpenter made for an EC2NodeClass of an earlier release bears none."""
+    return lambda tags: has_mark(control_url, store=tags.get(STORE_TAG, ""), launch=tags.get(LAUNCH_TAG, ""))
 
 
 def is_ended(pod: Document) -> bool:

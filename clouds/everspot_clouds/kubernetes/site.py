@@ -37,8 +37,16 @@ class KubernetesSite(AwsSite):
     def remaining(self) -> list[RemainingResource]:
         """See `Site`. A deleted pod counts until its end is recorded, because its finalizer keeps the namespace. A
         namespace of another store is refused."""
-        resources = [replace(r, kind=NODE, launched=True) if r.kind == INSTANCE else r for r in super().remaining()]
-        return [*(_describe_pod(pod) for pod in self._pods().values()), *resources]
+        pods, resources = self._pods(), super().remaining()
+        machines = [self._describe_node(r) if r.kind == INSTANCE else r for r in self._claimed(resources)]
+        return [*(_describe_pod(pod) for pod in pods.values()), *machines]
+
+    def _claimed(self, resources: list[RemainingResource]) -> list[RemainingResource]:
+        """Return the resources, of which an unmarked machine with a NodeClaim in this Kubernetes cluster is its own."""
+        if not any(resource.kind == INSTANCE and resource.unmarked for resource in resources):
+            return resources
+        claims = self._claims()
+        return [replace(r, unmarked=False) if r.kind == INSTANCE and r.name in claims else r for r in resources]
 
     def list_unbilled(self) -> list[RemainingResource]:
         """See `Site`."""
@@ -73,6 +81,10 @@ class KubernetesSite(AwsSite):
         if resource.kind == INSTANCE:
             return f"kubectl -n {self._kubernetes.namespace} delete pod {resource.name}"
         return super().removal(replace(resource, kind=INSTANCE) if resource.kind == NODE else resource)
+
+    def _describe_node(self, machine: RemainingResource) -> RemainingResource:
+        """Return a machine as a node. An unmarked one may be another cluster's, and is not ended."""
+        return replace(machine, kind=NODE, launched=not machine.unmarked)
 
     def _end_pod(self, pod: Document) -> None:
         """Delete a pod. The finalizer of one that is over is removed, since no scheduler does: nobody calls this while

@@ -68,7 +68,7 @@ def build_namespace(place: ObjectPlace) -> Document:
 
 
 def build_node_class(
-    place: ObjectPlace, nodes: Mapping[str, Any], tags: Mapping[str, str], *, job_images: bool = False
+    place: ObjectPlace, nodes: Mapping[str, Any], tags: Mapping[str, Any], *, job_images: bool = False
 ) -> Document:
     """Return the EC2NodeClass. `nodes`: `AwsKubernetesNodesArgs`; `tags`: of instances and volumes; `job_images`:
     whether jobs may have images of their own."""

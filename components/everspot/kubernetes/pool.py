@@ -12,9 +12,11 @@ from typing import Any
 
 import pulumi
 from everspot_clouds.aws.estimate_machines import NODE_GIB
+from everspot_clouds.aws.rules import STORE_TAG
 from everspot_clouds.kubernetes import rules
 from everspot_core.capacity.catalogue import InstanceType, zone_region
 from everspot_core.capacity.fleet import CapacitySpec
+from everspot_core.capacity.launching import store_mark
 from everspot_core.jobs.records import Role
 from everspot_core.validation.problems import Problems
 from pulumi_aws import eks, s3
@@ -206,7 +208,9 @@ class AwsKubernetesPool(pulumi.ComponentResource):
 
     def _node_class(self) -> pulumi.Resource:
         nodes = {"volume_gib": NODE_GIB, **self._args["nodes"]}
-        tags = tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
+        tags: dict[str, Any] = tagging.instance_tags(self._name, self._args["tags"], Role.AGENT.value)
+        # By the mark they are told from the nodes of a cluster of the same name in another Kubernetes cluster.
+        tags = {**tags, STORE_TAG: self.control_url.apply(store_mark)}
         document = documents.build_node_class(self._place, nodes, tags, job_images=self._job_images)
         return self._declare("node-class", document)
 

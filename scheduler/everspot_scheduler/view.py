@@ -69,7 +69,7 @@ class PlanInputs:
         after: By job, the states of the jobs that it comes after.
         evaluate_run_if: Returns the result of the `run_if` of a job.
         same_stage: By job, the earlier jobs of the same cached stage.
-        withheld: Returns how long a job might not run in its present wait.
+        withheld: Returns how long a job might not run in its present wait, by the beginning of the wait.
     """
 
     facts: Facts
@@ -87,7 +87,7 @@ class PlanInputs:
     after: Mapping[str, Standing]
     evaluate_run_if: Callable[[str], JudgedCondition]
     same_stage: Mapping[str, tuple[StageRun, ...]]
-    withheld: Callable[[str], timedelta]
+    withheld: Callable[[str, datetime], timedelta]
 
 
 class ViewBuilder:
@@ -201,10 +201,11 @@ class ViewBuilder:
 
     def _withheld(self, submission: JobSubmission, record: JobRecord | None, inputs: PlanInputs) -> timedelta:
         """Return how long the job might not run in its present wait, which may be shorter than what was noted."""
-        withheld = inputs.withheld(submission.job_id)
-        if not withheld or (record is not None and record.state is not JobState.PENDING):
+        if record is not None and record.state is not JobState.PENDING:
             return timedelta(0)
-        return max(timedelta(0), min(withheld, self._clock.now() - waits_since(record, submission)))
+        begin = waits_since(record, submission)
+        withheld = inputs.withheld(submission.job_id, begin)
+        return max(timedelta(0), min(withheld, self._clock.now() - begin)) if withheld else withheld
 
     @staticmethod
     def _instance_type(record: JobRecord | None, observation: Observation, inputs: PlanInputs) -> str | None:

@@ -42,9 +42,14 @@ class Waits:
         self._now = dict(waiting.jobs) if waiting is not None else {}
         self._written = dict(self._now) if waiting is not None else None
 
-    def withheld(self, job: str) -> timedelta:
-        """Return how long the job might not run in its present wait."""
-        return _withheld(self._now.get(job), self._store.clock.now())
+    def withheld(self, job: str, waits_since: datetime) -> timedelta:
+        """Return how long the job might not run in its present wait. An entry of an earlier wait is dropped: the
+        document still has it if the job began to run, and was preempted, while no scheduler looked."""
+        wait, now = self._now.get(job), self._store.clock.now()
+        if wait is not None and wait.since < waits_since <= now:
+            del self._now[job]
+            return timedelta(0)
+        return _withheld(wait, now)
 
     def update(self, waiting: Iterable[Hold | Launch], extra_sentence: Callable[[str], str] = lambda job: "") -> None:
         """Set the jobs that wait now. Changes are logged and written; a failed write is tried again later.

@@ -183,6 +183,15 @@ def test_a_visit_that_its_hosts_instances_could_not_run_goes_home(reason: Reason
     assert offer.why == ("its instances could not run it: no space left" if returned else "dry")
 
 
+@pytest.mark.parametrize(("withheld_days", "waited"), [(0, 9), (8, 1), (12, 0)])
+def test_time_in_which_a_job_might_not_run_is_no_wait_after_a_trip(withheld_days: int, waited: int) -> None:
+    now = T0 + timedelta(days=9)
+    away = migration.depart(None, JOB, HERE, "host", "", now, timedelta(days=withheld_days))
+    home = migration.come_back(away, migration.close_trip(away, TripEnd.REFUSED, "", now, None, PEER), now)
+    for begin in (away.away.waits_since, lease.waits_since(home, JOB)):
+        assert now - begin == timedelta(days=waited)
+
+
 def test_failures_of_a_host_count_until_it_runs_a_job_again() -> None:
     def record(job: str, *hours_and_failures: tuple[int, bool]) -> JobRecord:
         trips = [

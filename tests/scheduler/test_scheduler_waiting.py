@@ -62,17 +62,38 @@ def test_the_pool_and_the_moment_of_on_demand_are_written_with_the_reason(cluste
 def test_time_in_which_a_job_might_not_run_is_added_up_over_a_restart(
     cluster: Cluster, waits: Waits, causes: tuple[Why, ...], hours: int
 ) -> None:
+    begin = cluster.clock.now()
     for cause in causes:
         for _ in range(2):  # of the two the second finds the reason again
             waits.update([Hold(job_id="a", cause=cause, figures=FIGURES)])
             cluster.clock.advance(HOUR / 2)
         following = Waits(cluster.store, "s2")
         following.load()
-        assert following.withheld("a") == waits.withheld("a")
+        assert following.withheld("a", begin) == waits.withheld("a", begin)
         waits = following
-    assert waits.withheld("a") == hours * HOUR
+    assert waits.withheld("a", begin) == hours * HOUR
     waits.update([])
-    assert waits.withheld("a") == timedelta(0), "the wait is over"
+    assert waits.withheld("a", begin) == timedelta(0), "the wait is over"
+
+
+@pytest.mark.parametrize("cause", [Why.TEAM_BUDGET, Why.WAIT_FOR_SPOT])
+def test_time_of_an_earlier_wait_is_not_taken_off_a_later_one_after_a_restart(
+    cluster: Cluster, waits: Waits, cause: Why
+) -> None:
+    hold = Hold(job_id="a", cause=cause, figures=FIGURES | {"slack_hours": 1.0})
+    begin = cluster.clock.now()
+    waits.update([Hold(job_id="a", cause=Why.TEAM_BUDGET, figures=FIGURES)])
+    cluster.clock.advance(10 * timedelta(days=1))
+    waits.update([hold])
+    assert waits.withheld("a", begin) == timedelta(days=10)
+    waits.update([])  # it runs, and the document is not written for that
+    cluster.clock.advance(HOUR)
+    preempted_at, following = cluster.clock.now(), Waits(cluster.store, "s2")
+    following.load()
+    for hours in range(3):
+        assert following.withheld("a", preempted_at) == (hours * HOUR if cause is Why.TEAM_BUDGET else timedelta(0))
+        following.update([hold])
+        cluster.clock.advance(HOUR)
 
 
 def test_a_job_that_a_cap_held_for_days_waits_its_turn_behind_a_critical_one(cluster: Cluster) -> None:

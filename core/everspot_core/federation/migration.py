@@ -10,7 +10,7 @@ ended for ever. So there are never two owners.
 """
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from everspot_core.cluster.peers import Peer
 from everspot_core.federation.offer import OfferState, VisitOffer
@@ -26,10 +26,17 @@ GIGABYTE = 1e9
 
 
 def depart(
-    record: JobRecord | None, job: JobSubmission, origin: Origin, cluster: str, reason: str, now: datetime
+    record: JobRecord | None,
+    job: JobSubmission,
+    origin: Origin,
+    cluster: str,
+    reason: str,
+    now: datetime,
+    withheld: timedelta = timedelta(0),
 ) -> JobRecord:
     """Send a waiting job to another cluster. The epoch is raised, so that its fence shuts out every earlier owner.
-    `origin`: the job's home.
+    `origin`: the job's home. `withheld`: the part of its wait in which it might not run, which does not count as
+    waiting, here or at the host.
 
     Raises:
         IllegalTransition: if the job has an owner, is away or final.
@@ -40,6 +47,7 @@ def depart(
     number = max((trip.number for trip in record.trips), default=0) + 1
     visit = visit_id(origin, job.job_id, job.submitted_at, number)
     waits = waits_since(record, job)
+    waits = max(waits, min(waits + withheld, now))
     away = Away(cluster=cluster, visit=visit, number=number, since=now, waits_since=waits, why=reason)
     return record.model_copy(
         update={

@@ -88,6 +88,7 @@ class Federation:
         self._listen, self._steps, self._sweep = Backoff(LISTEN_EVERY), Backoff(STEP_EVERY), Backoff(SWEEP_EVERY)
         self._visits = Backoff(HOST_EVERY)
         self._moves: dict[str, Move] = {}
+        self._withheld: dict[str, timedelta] = {}  # of the jobs in `_moves`, at the decision
         self._back: dict[str, str] = {}
         self._undecided: set[str] = set()
 
@@ -130,7 +131,7 @@ class Federation:
         withheld |= {a.job_id for a in actions if isinstance(a, Assign | CompleteAssignment)}
         now = self._store.clock.now()
         begun = {name: move for name, move in self._moves.items() if self._stopping(view, name)}
-        self._moves = {}
+        self._moves, self._withheld = {}, {}
         movable = {job.job_id: tuple(job.submission.datasets) for job in view.jobs if _is_movable(job)}
         self._data.want(movable.values())
         readable = self._peers.readable()
@@ -144,7 +145,7 @@ class Federation:
                 if move is not None and job.state is JobState.AWAY:
                     self._back[job.job_id] = describe_move(move)
                 elif move is not None:
-                    self._moves[job.job_id] = move
+                    self._moves[job.job_id], self._withheld[job.job_id] = move, job.withheld
 
     @property
     def leaving_jobs(self) -> Set[str]:
@@ -196,8 +197,9 @@ class Federation:
             elif record is None or record.state is JobState.PENDING:
                 del self._moves[name]
                 job, origin = observation.jobs[name].value, self._outbound.origin
+                withheld = self._withheld.get(name, timedelta(0))
                 departed = migration.depart(
-                    record, job, origin, move.cluster, describe_move(move), self._store.clock.now()
+                    record, job, origin, move.cluster, describe_move(move), self._store.clock.now(), withheld
                 )
                 if self._actor.write_record(departed, observation):
                     _log.info("%s", describe_move(move))

@@ -17,7 +17,7 @@ from everspot_core.schedule.provisioning.feasibility import refusal
 from everspot_core.schedule.provisioning.launch_cap import CapRoom
 from everspot_core.schedule.provisioning.pending_launches import Launches
 from everspot_core.schedule.provisioning.suspension import suspensions_in
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView
+from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolKey, PoolView
 
 UNKNOWN_LENGTH = timedelta(days=7)
 """The time for which a job of unknown length is assumed to hold its instance, where others reserve room under the cap.
@@ -65,12 +65,12 @@ class PoolChooser:
     def launch(self, job: JobView, to: MarketChoice, offers: Offers) -> Launch | None:
         """Return a launch in the market; None if no pool has enough instances, or none of these fits under the cap."""
         able = self._able(to, offers)
-        until = self._gone_by(job)
-        pools = [p for p in able.pools if self._room.fits(job.nodes, p.usd_per_hour, until=until)]
+        pools = [p for p in able.pools if self._fits(job, p, offers)]
         if not pools:
             if able.pools:
-                usd = min(p.usd_per_hour for p in able.pools)
-                self._at_cap[job.job_id] = self._room.figures(job.nodes, usd, until)
+                cheapest = min(able.pools, key=lambda pool: pool.usd_per_hour)
+                until = self.gone_by(job, cheapest.key, offers)
+                self._at_cap[job.job_id] = self._room.figures(job.nodes, cheapest.usd_per_hour, until)
             return None
         usd, gpus = max(p.usd_per_hour for p in pools), max(p.instance_type.gpus for p in pools)
         self._room.take(job.nodes, usd)
@@ -92,8 +92,8 @@ class PoolChooser:
 
     def fits_instead(self, job: JobView, to: MarketChoice, offers: Offers, instances: Iterable[InstanceView]) -> bool:
         """Return whether the job's launch would fit under the cap if these launched instances were gone."""
-        able, given_up, until = self._able(to, offers), list(instances), self._gone_by(job)
-        return any(self._room.fits(job.nodes, p.usd_per_hour, without=given_up, until=until) for p in able.pools)
+        able, given_up = self._able(to, offers), list(instances)
+        return any(self._fits(job, p, offers, without=given_up) for p in able.pools)
 
     def at_cap(self, job: JobView) -> MarketChoice | None:
         """Return the reason of a job for which there is capacity but no room under the cap; None for all others."""
@@ -112,9 +112,7 @@ class PoolChooser:
         Args:
             since: When the instance is launched at the latest; None: at any moment.
         """
-        usd = min((p.usd_per_hour for p in offers.on_demand_pools), default=0.0)
-        if job.submission.deadline_at is not None and self._room.ever(job.nodes, usd):
-            self._room.reserve(job.nodes, usd, since)
+        self._room.reserve_for(job, offers.on_demand_pools, since)
 
     def keep_room(self, job: JobView, offers: Offers) -> None:
         """Keep room that becomes free for this job, so that later jobs do not take it bit by bit; unless the cap can
@@ -123,11 +121,18 @@ class PoolChooser:
         if any(self._room.ever(job.nodes, p.usd_per_hour) for p in pools):
             self._room.close()
 
-    def _gone_by(self, job: JobView) -> datetime:
-        """Return when an instance that is launched for the job now has ended again at the latest. The second changeover
-        is for the end of the instance."""
-        work = job_outlook(job)
-        return self._now + (work.remaining_upper + 2 * work.changeover_upper if work is not None else UNKNOWN_LENGTH)
+    def gone_by(self, job: JobView, pool: PoolKey, offers: Offers) -> datetime:
+        """Return when an instance of the pool that the job gets now has ended again at the latest. The second
+        changeover is for the end of the instance. A job with hours ends no later than that: it gives its instance back
+        when they end, and its next one is judged anew."""
+        work, speed = job_outlook(job), offers.stock.speed(pool.instance_type)
+        if work is None or speed <= 0:
+            return self._now + UNKNOWN_LENGTH
+        return self._now + work.remaining_upper / speed + 2 * work.changeover_upper
+
+    def _fits(self, job: JobView, pool: PoolView, offers: Offers, *, without: Iterable[InstanceView] = ()) -> bool:
+        until = self.gone_by(job, pool.key, offers)
+        return self._room.fits(job.nodes, pool.usd_per_hour, without, until=until)
 
     def _able(self, to: MarketChoice, offers: Offers) -> Acceptable:
         """Return the acceptable pools; those that failed in this round only if there are no others."""

@@ -20,6 +20,25 @@ def written(rig: Any, stack: str, **changes: Any) -> None:
     (folder / f"Pulumi.{stack}.yaml").write_text(yaml.safe_dump(content))
 
 
+def test_a_new_cluster_whose_name_another_one_has_is_refused(rig: Any) -> None:
+    ec2 = rig.client("ec2")
+    written(rig, "twin")
+
+    def group(*tags: tuple[str, str]) -> str:
+        tagged = [{"ResourceType": "security-group", "Tags": [{"Key": key, "Value": value} for key, value in tags]}]
+        name = f"of-{len(tags)}-tags-{tags[0][1]}"
+        return str(ec2.create_security_group(GroupName=name, Description="a", TagSpecifications=tagged)["GroupId"])
+
+    mark = ("everspot:store", "0123456789")
+    group(("everspot:cluster", "everspot-other"), mark)
+    group(("everspot:cluster", "everspot-twin"))  # of a part that is declared by itself
+    assert "everspot-twin-store-control" in rig.preview("twin").changes
+    other = group(("everspot:cluster", "everspot-twin"), mark)
+    message = rig.refused("twin")
+    assert f"Another cluster called everspot-twin is in this account and region (security groups {other})" in message
+    ec2.delete_security_group(GroupId=other)
+
+
 def test_an_existing_network_is_looked_at_before_anything_is_made_in_it(rig: Any) -> None:
     ec2, region = rig.client("ec2"), rig.env["AWS_REGION"]
     vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]

@@ -16,8 +16,8 @@ def _actions(**services: str) -> frozenset[str]:
 
 PREVIEW = _actions(
     ec2="""DescribeAvailabilityZones DescribeImages DescribeInstanceTypeOfferings DescribeInstanceTypes
-        DescribePrefixLists DescribeRouteTables DescribeSubnets DescribeVpcAttribute DescribeVpcEndpoints DescribeVpcs
-        GetEbsDefaultKmsKeyId GetInstanceUefiData""",
+        DescribePrefixLists DescribeRouteTables DescribeSecurityGroups DescribeSubnets DescribeVpcAttribute
+        DescribeVpcEndpoints DescribeVpcs GetEbsDefaultKmsKeyId GetInstanceUefiData""",
     iam="GetRole GetUser",
     kms="DescribeKey",
     s3="GetObject ListBucket",
@@ -42,7 +42,7 @@ DEPLOY = _actions(
         DeleteLaunchTemplate DeleteNatGateway DeleteRoute DeleteRouteTable DeleteSecurityGroup DeleteSubnet DeleteTags
         DeleteVpc DeleteVpcEndpoints DescribeAddresses DescribeAddressesAttribute DescribeFleets DescribeFlowLogs
         DescribeInternetGateways DescribeLaunchTemplateVersions DescribeLaunchTemplates DescribeNatGateways
-        DescribeNetworkAcls DescribeNetworkInterfaces DescribeSecurityGroupRules DescribeSecurityGroups
+        DescribeNetworkAcls DescribeNetworkInterfaces DescribeSecurityGroupRules
         DetachInternetGateway DisassociateAddress DisassociateRouteTable ModifyFleet ModifyLaunchTemplate
         ModifySecurityGroupRules ModifyVpcAttribute ModifyVpcEndpoint ReleaseAddress RevokeSecurityGroupEgress
         RevokeSecurityGroupIngress RunInstances""",

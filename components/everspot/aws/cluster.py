@@ -32,6 +32,7 @@ from everspot.aws.quotas import warn_of_quotas
 from everspot.aws.scheduler import DEFAULT_TYPE, AwsSchedulerService, AwsSchedulerServiceArgs
 from everspot.aws.scraping import AwsPrometheusArgs, scraped_group
 from everspot.aws.store import AwsStore
+from everspot.aws.unique_name import check_unique_name
 from everspot.capacity import build_elastic, build_offer, build_standing
 from everspot.custom_types import declared_types
 from everspot.federation import build_peers, card
@@ -95,6 +96,7 @@ class AwsTrainingCluster(pulumi.ComponentResource):
         store = AwsStore(f"{name}-store", store_args(name, args), child)
         self.control_url, self.data_url = store.control_url, store.data_url
         marking.begin(self.control_url)
+        check_unique_name(self, name, self.control_url)
         # The queue early: the provider waits half a minute for it, and the scheduler depends on it.
         events = []
         if args.get("interruption_events", True):

@@ -55,7 +55,7 @@ def save_and_load(state: Any, folder: Path) -> Any:
     )
     (folder / "manifest.json").write_bytes(manifest.to_json())
     loader = Loader(CheckpointManifest.load(folder / "manifest.json"), folder)
-    return loader.read(loader.manifest.shared["piece"], lambda path, entry: None, copy=True)
+    return loader.read(loader.manifest.shared["piece"])
 
 
 @given(STATES)
@@ -146,7 +146,7 @@ def test_a_class_that_is_no_imported_class_of_such_tensors_is_refused(name: str,
     tree: Any = loader.manifest.shared["piece"]
     tree["w"]["$wrapper"] = name
     with pytest.raises(ManifestError, match="no class of tensors that the program has imported"):
-        loader.read(tree, lambda path, entry: None, copy=True)
+        loader.read(tree)
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")  # deprecated, and still in use
@@ -291,4 +291,4 @@ def test_a_tree_that_names_what_is_not_there_is_refused(tmp_path: Path, tree: An
     save_and_load({"w": torch.ones(4)}, tmp_path)
     loader = Loader(CheckpointManifest.load(tmp_path / "manifest.json"), tmp_path)
     with pytest.raises(ManifestError, match="contradicts itself"):
-        loader.read(tree, lambda path, entry: None, copy=True)
+        loader.read(tree)

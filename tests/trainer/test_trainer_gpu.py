@@ -8,10 +8,12 @@ import torch
 from everspot_train.checkpoint.memory import SharedMemory
 from everspot_train.checkpoint.saver import Saver
 from everspot_train.trainer.feeds import as_feed
+from everspot_train.trainer.state import TrainState
 from torch.utils.data import DataLoader, TensorDataset
 from trainer_overlap import PLAIN
 from trainer_overlap_runs import check
 from trainer_post import Post
+from trainer_state import save
 
 pytestmark = [
     pytest.mark.torch,
@@ -69,3 +71,24 @@ def test_a_tensor_that_a_kernel_changes_during_the_copy_is_detected_or_was_copie
     changed = saver.finish(lambda stall: None)
     stored = memory.reserve(0)[chunk.at :][: tensors["second"].nbytes].view(torch.float32)
     assert changed == "second" or stored.eq(1).all()
+
+
+def test_an_object_that_keeps_loaded_tensors_has_them_on_the_gpu(tmp_path: Path) -> None:
+    device = torch.device("cuda", 0)
+
+    class Statistics:
+        def __init__(self, mean: torch.Tensor | None) -> None:
+            self.mean = mean
+
+        def state_dict(self) -> dict[str, torch.Tensor | None]:
+            return {"mean": self.mean}
+
+        def load_state_dict(self, state: dict[str, torch.Tensor | None]) -> None:
+            self.mean = state["mean"]
+
+    saved, loaded = TrainState(device), TrainState(device)
+    statistics = Statistics(None)
+    saved.shared["statistics"], loaded.shared["statistics"] = Statistics(torch.ones(2, device=device)), statistics
+    save(saved, tmp_path)
+    loaded.load(tmp_path, 0)
+    assert statistics.mean is not None and statistics.mean.device == device

@@ -30,9 +30,9 @@ def read_checkpoints(post: Post) -> dict[int, dict[str, str]]:
             assert checkpoints.restore(folder, order=lambda _, own=checkpoint: [own]) == checkpoint
             manifest = CheckpointManifest.load(folder / MANIFEST)
             loader = Loader(manifest, folder)
-            shared = {n: loader.read(t, lambda *_: None, copy=True) for n, t in manifest.shared.items()}
+            shared = {n: loader.read(t) for n, t in manifest.shared.items()}
             for name, tree in manifest.ranks[0].own.items():  # a rank's statistics of batches are its own
-                shared[name].update(loader.read(tree, lambda *_: None, copy=True))
+                shared[name].update(loader.read(tree))
         digests[checkpoint.step] = describe(shared)
     return digests
 

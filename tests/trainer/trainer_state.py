@@ -24,4 +24,4 @@ def read_shared(post: Post) -> dict[str, Any]:
         assert post.store.checkpoints(JOB).restore(Path(folder)) is not None
         manifest = CheckpointManifest.load(Path(folder) / MANIFEST)
         loader = Loader(manifest, Path(folder))
-        return {n: loader.read(tree, lambda path, entry: None, copy=True) for n, tree in manifest.shared.items()}
+        return {n: loader.read(tree) for n, tree in manifest.shared.items()}

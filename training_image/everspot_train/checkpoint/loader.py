@@ -12,11 +12,15 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 
 from everspot_train.checkpoint.manifest import CheckpointManifest, ManifestError, TensorChunk, TensorEntry, stream_name
 from everspot_train.checkpoint.memory import read_memory
+from everspot_train.checkpoint.placement import CPU
 from everspot_train.checkpoint.streams import StreamReader
 from everspot_train.checkpoint.tree import decode
 
 Template = Callable[[str, TensorEntry], Any]
 """A function that returns, for the path of a stored tensor, an empty DTensor to read it into; None for a plain one."""
+Place = Callable[[str, TensorEntry], torch.device | None]
+"""A function that returns, for the path of a stored tensor, the device on which it gets memory of its own; None if it
+may stay in the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +56,13 @@ class Loader:
         self._mapped: dict[int, torch.Tensor] = {}
         self._reader = StreamReader(manifest, self._stream)
 
-    def read(self, tree: JsonValue, template: Template, *, copy: bool) -> Any:
+    def read(self, tree: JsonValue, template: Template = lambda *_: None, place: Place = lambda *_: CPU) -> Any:
         """Return the state of a tree.
 
         Args:
             tree: of the manifest.
             template: says which tensors are sharded now.
-            copy: give each tensor memory of its own. Otherwise a tensor may refer to the stream, as long as it lives.
+            place: says where the other tensors are. One in the stream refers to it as long as it lives.
 
         Raises:
             ManifestError: if the tree does not fit the manifest.
@@ -68,7 +72,7 @@ class Loader:
 
         def resolve(path: str) -> torch.Tensor:
             if path not in read:
-                read[path] = self._tensor(path, template, copy=copy)
+                read[path] = self._tensor(path, template, place)
             return read[path]
 
         try:
@@ -76,18 +80,19 @@ class Loader:
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
             raise ManifestError(f"the manifest contradicts itself: {type(error).__name__}: {error}") from error
 
-    def _tensor(self, path: str, template: Template, *, copy: bool) -> torch.Tensor:
+    def _tensor(self, path: str, template: Template, place: Place) -> torch.Tensor:
         entry = self.manifest.tensors[path]
         target = template(path, entry)
-        if target is None:
-            whole = _whole(entry)
-            if whole is not None:
-                view = self._reader.view(path, whole)
-                return _copy(view, entry.gapped_strides) if copy else view
-            target = torch.empty(entry.shape, dtype=entry.torch_dtype)
-        self._read_into({path: target})
-        tensor: torch.Tensor = target
-        return tensor
+        if target is not None:
+            self._read_into({path: target})
+            return target  # type: ignore[no-any-return]
+        device, whole = place(path, entry), _whole(entry)
+        if whole is not None:
+            view = self._reader.view(path, whole)
+            return _copy(view, entry.gapped_strides, device) if device is not None else view
+        tensor = torch.empty(entry.shape, dtype=entry.torch_dtype, device=CPU)
+        self._read_into({path: tensor})
+        return tensor.to(device) if device is not None else tensor
 
     def _read_into(self, targets: Mapping[str, Any]) -> None:
         planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -106,7 +111,7 @@ def _whole(entry: TensorEntry) -> TensorChunk | None:
     return next((chunk for chunk in entry.chunks if prod(chunk.sizes) == prod(entry.shape)), None)
 
 
-def _copy(tensor: torch.Tensor, strides: Sequence[int] | None) -> torch.Tensor:
+def _copy(tensor: torch.Tensor, strides: Sequence[int] | None, device: torch.device) -> torch.Tensor:
     if strides is None:
-        return tensor.clone()
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+        return tensor.to(device, copy=True)
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=device).copy_(tensor)

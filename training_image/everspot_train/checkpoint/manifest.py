@@ -57,6 +57,7 @@ class TensorEntry(Stored):
         chunks: its parts.
         placements: of a DTensor when it was saved, such as `S(0)` for sharded by its first dimension.
         gapped_strides: the strides of a tensor with unused memory between its elements, which the stream leaves out.
+        device: the type of the device on which it was saved; None: on a CPU, or by a version that did not store it.
     """
 
     dtype: str
@@ -64,6 +65,7 @@ class TensorEntry(Stored):
     chunks: list[TensorChunk]
     placements: list[str] | None = None
     gapped_strides: tuple[NonNegativeInt, ...] | None = None
+    device: str | None = None
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -155,9 +155,9 @@ class Saver:
         plans = self._writer.prepare_global_plan(plans)
         layouts: list[StreamLayout] = [plan.storage_data for plan in plans]
         entries = list_entries(metadata, [chunk for layout in layouts for chunk in layout.chunks])
-        placements = {name: text for names in self._gather(_placements(tensors)) for name, text in names.items()}
-        for name, text in placements.items():
-            entries[name] = entries[name].model_copy(update={"placements": text})
+        for of_rank in self._gather(_attributes(tensors)):
+            for path, attributes in of_rank.items():
+                entries[path] = entries[path].model_copy(update=attributes)
         streams = SavedStreams(entries, [layout.size for layout in layouts])
         self._plan = _SavedPlan(signature, self._planner.finish_plan(plans[self._rank]), streams)
         return self._plan
@@ -176,7 +176,14 @@ def _signature(tensors: Mapping[str, torch.Tensor], steady: Collection[str]) -> 
     return (
         frozenset(steady),
         *(
-            (path, tensor.dtype, tensor.shape, _local(tensor).shape, _local(tensor).stride())
+            (
+                path,
+                tensor.dtype,
+                tensor.shape,
+                _local(tensor).shape,
+                _local(tensor).stride(),
+                _local(tensor).device.type,
+            )
             for path, tensor in tensors.items()
         ),
     )
@@ -187,5 +194,13 @@ def _local(tensor: Any) -> torch.Tensor:
     return local
 
 
-def _placements(tensors: Mapping[str, Any]) -> dict[str, list[str]]:
-    return {path: list(map(str, t.placements)) for path, t in tensors.items() if is_sharded(t)}
+def _attributes(tensors: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the placements of sharded tensors, and the devices of tensors that are not on a CPU."""
+    attributes: dict[str, dict[str, Any]] = {}
+    for path, tensor in tensors.items():
+        device = _local(tensor).device.type
+        if is_sharded(tensor):
+            attributes[path] = {"placements": list(map(str, tensor.placements))}
+        if device != _CPU.type:
+            attributes[path] = attributes.get(path, {}) | {"device": device}
+    return attributes

@@ -4,12 +4,14 @@ Non-persistent buffers; gradients that are accumulated over several steps, as fo
 by hand; which parameters are frozen; and which modules are in evaluation mode.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from everspot_train.checkpoint.tree import is_sharded
+from everspot_train.checkpoint.wrapper_tensors import is_wrapper
 from everspot_train.trainer.model_setup import plain_name
 
 
@@ -54,6 +56,31 @@ def unexpand_buffers(module: torch.nn.Module) -> None:
         for name, buffer in part._buffers.items():
             if buffer is not None and not is_sharded(buffer) and _is_expanded(buffer):
                 part._buffers[name] = buffer.clone(memory_format=torch.contiguous_format)
+
+
+@torch.no_grad()
+def leave_memory(module: torch.nn.Module, loaded: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Give the parameters and buffers memory of their own, where the module has kept loaded tensors instead of copying
+    them, as `load_state_dict(assign=True)` and torch's observers of quantization do. One such tensor would keep all of
+    the checkpoint in memory. `loaded`: the tensors with their paths."""
+    storages = {_storage(tensor) for _, tensor in loaded} - {None}
+    owned: dict[int, torch.Tensor] = {}
+    for part in module.modules():
+        for parameter in part._parameters.values():
+            if parameter is not None and _storage(parameter) in storages:
+                parameter.data = parameter.detach().clone()  # stays the parameter that an optimizer has
+        for name, buffer in part._buffers.items():
+            if buffer is not None and _storage(buffer) in storages:
+                part._buffers[name] = owned.setdefault(
+                    id(buffer), buffer.clone()
+                )  # one copy of a buffer with two names
+
+
+def _storage(tensor: torch.Tensor) -> int | None:
+    """Return what identifies a tensor's memory; None for a tensor that has none of its own."""
+    if is_lazy(tensor) or is_sharded(tensor) or is_wrapper(tensor) or tensor.layout is not torch.strided:
+        return None
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _is_expanded(tensor: torch.Tensor) -> bool:

@@ -78,7 +78,7 @@ class Run:
         self._modules = ModuleState({})
         self._untracked: UntrackedState | None = None
         self._departure: RunStopped | RunFenced | None = None
-        self.state = TrainState()
+        self.state = TrainState(ranks.device)
         self.steps_done = 0
 
     @classmethod

@@ -26,13 +26,14 @@ from everspot_train.checkpoint.manifest import (
     RankPieces,
     TensorEntry,
 )
+from everspot_train.checkpoint.placement import CPU, Placement
 from everspot_train.checkpoint.saver import Saver
 from everspot_train.checkpoint.sharding import Sharding, find_sharded
 from everspot_train.checkpoint.tree import STORABLE, UnsupportedValue, encode, is_sharded
 from everspot_train.trainer.errors import StateMismatch, UnsafeState
 from everspot_train.trainer.fingerprints import fingerprint, fingerprints
 from everspot_train.trainer.model_setup import plain_name
-from everspot_train.trainer.module_state import unexpand_buffers
+from everspot_train.trainer.module_state import leave_memory, unexpand_buffers
 from everspot_train.trainer.optimizers import restore_dtypes
 from everspot_train.trainer.trackable import (
     RESERVED,
@@ -78,9 +79,10 @@ def unwrapped(model: Any) -> Any:
 
 
 class TrainState:
-    """The pieces of one run: `shared` are the same on every rank, `local` are each rank's own."""
+    """The pieces of one run: `shared` are the same on every rank, `local` are each rank's own. `device`: of the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device = CPU) -> None:
+        self._device = device
         self.shared: dict[str, Stateful] = {}
         self.local: dict[str, Stateful] = {}
 
@@ -115,8 +117,8 @@ class TrainState:
         encoded = trees.encode("", shared)
         first = _Trees(trees.tensors, trees.shards)
         of_rank = RankPieces(
-            pieces=first.encode(f"rank-{rank:05d}", local),
-            own=first.encode(f"rank-{rank:05d}/own", own),
+            pieces=first.encode(_rank_path(rank), local),
+            own=first.encode(_own_path(rank), own),
         )
         trees.refuse_unsafe(first)
         with _Agreement(gather) as agreement:
@@ -214,22 +216,28 @@ class TrainState:
             raise ManifestError("the manifest names no rank")
         loader, sharded = Loader(manifest, streams), find_sharded(self.shared)
         took_part = rank < len(manifest.ranks)
-        of_rank = manifest.ranks[rank if took_part else 0]
+        number = rank if took_part else 0
+        of_rank = manifest.ranks[number]
         shared, own = dict[str, Any](), dict[str, Any]()
         for name, tree in manifest.shared.items():
             piece = self.shared.get(name)
-            state = _plain_state(piece) if piece is not None and sharded is not None else {}
+            state = _state_now(piece)
             sharding = Sharding(name, piece, state, sharded)
+            placement = _place(name, piece, state, self._device)
 
             def template(path: str, entry: TensorEntry, sharding: Sharding = sharding) -> Any:
                 return sharding.template(plain_name(path), entry)
 
-            # A module copies what it loads. Anything else may keep the tensors that it gets.
-            copy = not isinstance(piece, torch.nn.Module)
-            shared[name] = loader.read(tree, template, copy=copy)
+            def place(path: str, entry: TensorEntry, placement: Placement = placement) -> torch.device | None:
+                return placement.device(plain_name(path.removeprefix(f"{_own_path(number)}/")), entry)
+
+            shared[name] = loader.read(tree, template, place)
             if name in of_rank.own:
-                own[name] = loader.read(of_rank.own[name], template, copy=True)
-        local = {name: loader.read(tree, lambda path, entry: None, copy=True) for name, tree in of_rank.pieces.items()}
+                own[name] = loader.read(of_rank.own[name], template, place)
+        local = dict[str, Any]()
+        for name, tree in of_rank.pieces.items():
+            placement = Placement(f"{_rank_path(number)}/{name}", {}, self._device)
+            local[name] = loader.read(tree, place=placement.device)
         return StoredState(manifest.step, shared, local, own, took_part)
 
     def _steady(self, tensors: Mapping[str, torch.Tensor]) -> set[str]:
@@ -261,6 +269,14 @@ class TrainState:
             elif differing:
                 own[name] = state
         return own
+
+
+def _rank_path(rank: int) -> str:
+    return f"rank-{rank:05d}"
+
+
+def _own_path(rank: int) -> str:
+    return f"{_rank_path(rank)}/own"
 
 
 def _count_bytes(tensor: torch.Tensor) -> int:
@@ -372,6 +388,8 @@ def _load(name: str, piece: Stateful, state: Any) -> None:
             )
         reason = " ".join(str(error).split()).rstrip(".: ")  # torch's text has lines, and ends with a period
         raise StateMismatch(f"{name!r} in the checkpoint does not fit: {reason}{hint}") from error
+    if isinstance(piece, torch.nn.Module):
+        leave_memory(piece, iterate_tensors(state))
     restore_dtypes(piece, state)
 
 
@@ -428,6 +446,27 @@ def _plain_state(piece: Any) -> Any:
     """Return the state of a piece; of a module with the names of its parts as if none was compiled."""
     state = piece.state_dict()
     return _with_plain_names(state) if isinstance(piece, torch.nn.Module) and isinstance(state, Mapping) else state
+
+
+def _state_now(piece: Any) -> Any:
+    """Return the state of a piece; an empty one if it has none yet."""
+    try:
+        state = _plain_state(piece)
+    except Exception:  # a user's class may raise anything before its first use
+        return {}
+    return state
+
+
+def _place(name: str, piece: Any, state: Any, device: torch.device) -> Placement:
+    """Return the placement of a shared piece."""
+    if name in RESERVED or piece is None:
+        return Placement(name, {}, CPU)
+    if isinstance(piece, torch.nn.Module):
+        tensors = [*piece.named_parameters(remove_duplicate=False), *piece.named_buffers(remove_duplicate=False)]
+        return Placement(name, state, device, copied=[plain_name(path) for path, _ in tensors])
+    if isinstance(piece, torch.optim.Optimizer):
+        return Placement(name, state, device, moved=["state"])
+    return Placement(name, state, device)
 
 
 def _with_plain_names(state: Mapping[str, Any]) -> Any:

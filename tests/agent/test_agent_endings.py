@@ -3,6 +3,7 @@
 import pytest
 from everspot_core.jobs.records import Reason
 from everspot_train.agent.endings import judge_ending
+from everspot_train.agent.failures import Failure
 from everspot_train.rundir import Status, TrainingPhase
 
 
@@ -38,6 +39,33 @@ def test_a_trainer_that_was_cut_off_from_the_store_has_made_no_error() -> None:
     status = Status(phase=TrainingPhase.FAILED, step=5, cut_off=True)
     assert judge_ending(None, 1, status).reason is Reason.SHUTDOWN
     assert judge_ending(Reason.NOTICE, 1, status).reason is Reason.NOTICE
+
+
+LOST = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:5"
+OUTAGE = "everspot_store.errors.StoreUnavailable: GET flowers/shard-000123.tar: 503 Slow Down"
+
+
+@pytest.mark.parametrize(
+    ("of_first_rank", "failure", "reason", "message"),
+    [
+        (LOST, Failure(1, OUTAGE, rank=3), Reason.SHUTDOWN, "the store could not be reached: GET flowers/"),
+        (LOST, Failure(1, "ValueError: label 1001", rank=1), Reason.ERROR, "ValueError: label 1001"),
+        (LOST, Failure(1, "ValueError: label 1001"), Reason.ERROR, "ValueError: label 1001"),  # by plain torchrun
+        (LOST, Failure(-9, rank=2), Reason.ERROR, "rank 2 was killed by SIGKILL"),
+        ("StoreBusy: busy", Failure(1, LOST, rank=1), Reason.SHUTDOWN, "the store could not be reached: busy"),
+        ("StoreBusy: busy", Failure(1, "ValueError: label 1001", rank=1), Reason.ERROR, "ValueError: label 1001"),
+        ("KeyError: 'x'", Failure(1, "KeyError: 'x'", rank=0), Reason.ERROR, "KeyError: 'x'"),
+        (LOST, Failure(1, LOST, rank=1), Reason.ERROR, LOST),
+        ("", Failure(1, "KeyError: 'x'", rank=1), Reason.ERROR, "KeyError: 'x'"),
+    ],
+)
+def test_the_rank_that_failed_first_decides_and_not_the_one_that_lost_its_peer(
+    of_first_rank: str, failure: Failure, reason: Reason, message: str
+) -> None:
+    cut_off = of_first_rank.startswith("Store")
+    status = Status(phase=TrainingPhase.FAILED, message=of_first_rank, cut_off=cut_off)
+    ending = judge_ending(None, 1, status, failure)
+    assert (ending.reason, ending.message[: len(message)]) == (reason, message)
 
 
 TRAINING, FINISHED = TrainingPhase.TRAINING, TrainingPhase.FINISHED

@@ -151,7 +151,14 @@ def test_an_ending_is_told_in_the_programs_own_words(
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("mode", "code", "first"), [("fail", 1, "ValueError: "), ("killed", -9, "the program was ki")])
+@pytest.mark.parametrize(
+    ("mode", "code", "first"),
+    [
+        ("fail", 1, "ValueError: "),
+        ("killed", -9, "the program was ki"),
+        ("lose_peer", 1, "ValueError: label 1001 is out of range"),
+    ],
+)
 def test_torchrun_hands_the_first_failure_on(tmp_path: Path, mode: str, code: int, first: str) -> None:
     from everspot_core.jobs.job import JobSpec, Resources
     from everspot_train.agent.endings import judge_ending
@@ -296,6 +303,29 @@ process.kill()
     assert len(hidden(mark)) >= 1
     agent.communicate(b"\n", timeout=60)
     assert hidden(mark) == []
+
+
+def test_orphans_that_have_ended_are_reaped_and_other_processes_keep_their_exit_codes(tmp_path: Path) -> None:
+    (tmp_path / "spawn.py").write_text(
+        "import os\nfor _ in range(9):\n    os.system('sh -c \"true &\"; setsid -f true')\nos._exit(7)\n"
+    )
+    code = f"""
+import os, subprocess, sys, time
+from pathlib import Path
+from everspot_train.agent.process import JobLaunch, LocalLauncher
+run = Path({str(tmp_path)!r})
+command = subprocess.Popen(["sh", "-c", "exit 5"])
+job = JobLaunch([sys.executable, str(run / "spawn.py")], run, run, dict(PATH=os.environ["PATH"]))
+process = LocalLauncher(run, adopt=True, groups=False).launch(job)
+def count_children():
+    stats = [path.read_text().rpartition(")")[2].split() for path in Path("/proc").glob("[0-9]*/stat") if path.exists()]
+    return sum(fields[1] == str(os.getpid()) for fields in stats)
+while process.exit_code() is None or count_children() > 1:
+    time.sleep(0.05)
+process.kill()
+assert (command.wait(), process.exit_code()) == (5, 7)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_a_program_that_fails_after_its_last_checkpoint_has_not_succeeded(cluster: Cluster) -> None:

@@ -8,8 +8,10 @@ the file, with the process's exit code (negative for a signal), and leaves that 
 
 import json
 import os
+import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import parse_args, run
 
+from everspot_train.lost_peer import is_lost_peer
 from everspot_train.masking import masked, own_secrets
 from everspot_train.worker import ERROR_FILE_VARIABLE
 
@@ -30,15 +33,31 @@ def main(arguments: list[str]) -> int:
     except SignalException as error:
         return _SIGNALLED + int(error.sigval)
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
+        rank, failure = _first_failure(error.failures)
         _write_error(rank, failure)
         return failure.exitcode if failure.exitcode > 0 else _SIGNALLED - failure.exitcode
     return 0
 
 
-def _write_error(rank: int, failure: ProcessFailure) -> None:
+def _first_failure(failures: Mapping[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
+    """Return the failure that caused the others, with its rank. The others lose their peer, often within the same
+    second, or are ended by torchrun."""
+
+    def order(item: tuple[int, ProcessFailure]) -> tuple[bool, int]:
+        failure = item[1]
+        follows = failure.exitcode == -signal.SIGTERM or is_lost_peer(str(_document(failure).get("message", "")))
+        return follows, failure.timestamp
+
+    return min(failures.items(), key=order)
+
+
+def _document(failure: ProcessFailure) -> dict[str, Any]:
     message: Any = failure.message  # a text by its annotation; of a process that wrote its exception, a document
-    document: dict[str, Any] = message if isinstance(message, dict) else {"message": ""}
+    return message if isinstance(message, dict) else {"message": ""}
+
+
+def _write_error(rank: int, failure: ProcessFailure) -> None:
+    document = _document(failure)
     extra = {"timestamp": str(int(time.time())), **document.get("extraInfo", {})}
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:

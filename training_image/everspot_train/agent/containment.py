@@ -155,13 +155,28 @@ def kill_descendants(spared: int) -> int:
     """SIGKILL every process that descends from this one, orphans included, and reap the dead ones. Return the number of
     processes found. `spared`: the child whose exit code another thread waits for; it is killed, but not reaped."""
     count = _kill_until_gone(lambda: descendants(os.getpid()))
-    for pid, (parent, state) in _table().items():
-        if parent == os.getpid() and state == "Z" and pid != spared:
-            try:
-                os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                continue
+    reap_orphans({spared})
     return count
+
+
+def reap_orphans(spared: Collection[int]) -> None:
+    """Reap the dead processes that this one has adopted: each holds a process id until then. Processes in its own
+    session are commands of its own, whose exit codes others wait for. `spared`: further children of this kind."""
+    session = os.getsid(0)
+    for pid in _children():
+        fields = _read(PROC / str(pid) / "stat").rpartition(")")[2].split()  # state, parent, group, session
+        if fields and fields[0] == "Z" and int(fields[3]) != session and pid not in spared:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def _children() -> list[int]:
+    """Return the children of this process. A kernel may be built without the file that lists them
+    (CONFIG_PROC_CHILDREN)."""
+    files = [task / "children" for task in (PROC / "self/task").iterdir()]
+    if (PROC / "thread-self/children").exists():
+        return [int(pid) for file in files for pid in _read(file).split()]
+    return [pid for pid, (parent, _) in _table().items() if parent == os.getpid()]
 
 
 def _kill_until_gone(alive_now: Callable[[], Iterator[int]]) -> int:

@@ -100,12 +100,13 @@ def _judged(
     if failure.limit_hit is not None:
         gib = f"{failure.limit_hit:g} GiB"
         return Reason.ERROR, f"it took more memory than its part of the instance, {gib}: raise resources.memory_gib"
-    trouble = failure.trouble(message)
+    cause = failure.cause(message)
+    trouble = failure.trouble(cause)
     if trouble is not None:
         return trouble
-    if status is not None and status.cut_off:
+    if status is not None and status.cut_off and cause == message:
         return Reason.SHUTDOWN, message  # an error of the store does not count as a retry of the job
-    return Reason.ERROR, message or failure.message or f"the program {describe_exit(code)}"
+    return Reason.ERROR, cause or f"the program {describe_exit(code)}"
 
 
 def _ended_early(status: Status | None) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from everspot_core.costs.ledger import FaultKind
 from everspot_core.jobs.records import Reason
 
+from everspot_train.lost_peer import is_lost_peer
 from everspot_train.rundir import read_regular
 
 ERROR_FILE = "error.json"
@@ -58,7 +59,8 @@ class Failure:
     `exit_code`: of the program, negative for a signal; None if only the exit code of the first process is known.
     `message`: the exception in one line. `tail`: the end of the output. `limit_hit`: the memory limit in GiB at which
     it was killed. `gpus`: the number of the job's GPUs. Without GPUs, no output shows a failed GPU. `is_gpu_confirmed`:
-    whether the driver confirms a failed GPU; None if it cannot be asked.
+    whether the driver confirms a failed GPU; None if it cannot be asked. `rank`: of the process that failed first; None
+    if it is unknown.
     """
 
     exit_code: int | None = None
@@ -69,6 +71,7 @@ class Failure:
     limit_hit: float | None = None
     gpus: int = 0
     is_gpu_confirmed: bool | None = None
+    rank: int | None = None
 
     def fault(self) -> FaultKind | None:
         """Return the part of the machine that failed, or None. A program may print anything, so its output alone does
@@ -83,16 +86,24 @@ class Failure:
             return FaultKind.DISK
         return FaultKind.GPUS if self.gpus and _GPU.search(output) else None
 
-    def trouble(self, message: str) -> tuple[Reason, str] | None:
-        """Return the reason and a sentence if the machine or the store caused the failure; otherwise None. `message`:
-        the program's last message, if any."""
+    def cause(self, message: str) -> str:
+        """Return the exception that ended the program. `message`: of the first rank, if any. It may only say that
+        another rank is gone, so the exception of the rank that failed first comes before it."""
+        if self.message and not is_lost_peer(self.message) and (self.rank or is_lost_peer(message)):
+            return self.message
+        if self.rank and not self.message and is_lost_peer(message):
+            return f"rank {self.rank} {describe_exit(self.exit_code)}"
+        return message or self.message
+
+    def trouble(self, cause: str) -> tuple[Reason, str] | None:
+        """Return the reason and a sentence if the machine or the store caused the failure; otherwise None."""
         fault = self._suspect()
         if fault is FaultKind.DISK:
             return Reason.MACHINE, "the machine's disk is full"
         if fault is FaultKind.GPUS:
             verb = "may have failed, which its driver does not confirm" if self.is_gpu_confirmed is False else "failed"
             return Reason.MACHINE, f"a GPU of the machine {verb}: {_line(_GPU, self)}"
-        name, text = _split_exception(message or self.message)
+        name, text = _split_exception(cause)
         reason = _BY_EXCEPTION.get(name)
         return (reason, f"{_SENTENCES[reason]}: {text}") if reason is not None else None
 
@@ -102,9 +113,10 @@ def read_failure(folder: Path, tail: str, *, disk_full: bool = False) -> Failure
     try:
         document = json.loads(read_regular(folder / ERROR_FILE, _LONGEST))["message"]
         extra = document.get("extraInfo") or {}
-        code = document.get("errorCode")
+        code, rank = document.get("errorCode"), extra.get("rank")
         return Failure(
-            exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
+            exit_code=code if type(code) is int else None,
+            rank=rank if type(rank) is int else None,
             message=str(document.get("message") or ""),
             traceback=str(extra.get("py_callstack") or ""),
             tail=tail,

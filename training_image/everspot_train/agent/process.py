@@ -29,6 +29,7 @@ from everspot_train.agent.containment import (
     kill_descendants,
     kill_processes,
     own_group,
+    reap_orphans,
 )
 from everspot_train.agent.process_table import cpu_seconds, read_processes
 from everspot_train.agent.termination import Termination
@@ -181,6 +182,8 @@ class LocalProcess:
         If the job was told to end, return None also while another of its processes is still ending by itself.
         """
         code = self._process.poll()
+        if self._living is not None:
+            self._living.reap()
         return code if self._killed or not self._end.goes_on() else None
 
     def memory_gib(self) -> float | None:
@@ -236,6 +239,8 @@ class LocalProcess:
         if self._living is not None:
             self._living.end(self._process.pid, family)
         self._process.wait()
+        if self._living is not None:
+            self._living.waited_for(self._process.pid)
 
 
 def _send_sigterm(pids: list[int]) -> None:
@@ -250,6 +255,22 @@ class _Living:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.pids: set[int] = set()
+        self._unreaped: set[int] = set()
+
+    def add(self, pid: int) -> None:
+        """Add the first process of a job. The caller has the lock."""
+        self.pids.add(pid)
+        self._unreaped.add(pid)
+
+    def waited_for(self, pid: int) -> None:
+        """The exit code of the first process of a job has been read."""
+        with self.lock:
+            self._unreaped.discard(pid)
+
+    def reap(self) -> None:
+        """Reap the dead orphans of the jobs."""
+        with self.lock:
+            reap_orphans(self._unreaped)
 
     def is_last(self, pid: int) -> bool:
         """Return whether no other job of the agent is left, so that all descendants of the agent belong to this job."""
@@ -294,7 +315,7 @@ class LocalLauncher:
         with self._living.lock if self._living is not None else nullcontext():
             process = self._start([sys.executable, "-I", *tied, *job.command], job)
             if self._living is not None:
-                self._living.pids.add(process.pid)
+                self._living.add(process.pid)
         _log.info("training process %d: %s", process.pid, shlex.join(job.command))
         return LocalProcess(process, job.run_dir, group, self._living)
 

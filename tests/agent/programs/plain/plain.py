@@ -57,6 +57,25 @@ def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def lose_peer() -> None:
+    """The first process only loses its peer. The second one, which ends later, is the cause."""
+    ready = Path(os.environ["TMPDIR"], "ready")
+    if os.environ["RANK"] == "0":
+        while not ready.exists():
+            time.sleep(0.05)
+        raise RuntimeError(
+            "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:1"
+        )
+
+    def end(*_: object) -> None:
+        raise ValueError("label 1001 is out of range")
+
+    signal.signal(signal.SIGTERM, end)
+    ready.touch()
+    while True:
+        signal.pause()
+
+
 def exits() -> None:
     sys.exit(3)
 
@@ -100,6 +119,6 @@ def halves() -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (fail, count, litter, print_and_fail, full, killed, exits, idle, crash, halves)}[
+    {f.__name__: f for f in (fail, count, litter, print_and_fail, full, killed, lose_peer, exits, idle, crash, halves)}[
         os.environ["PLAIN"]
     ]()

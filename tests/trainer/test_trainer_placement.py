@@ -124,8 +124,8 @@ def test_what_an_object_keeps_is_loaded_on_its_device_and_what_torch_moves_is_no
     state.load(tmp_path, 0)
     assert {tensor.device for tensor in average.shadow.values()} == {META}
     assert model.counts.device == optimizer.param_groups[0]["lr"].device == META
-    kept = [*model.parameters(), *(t for entry in optimizer.state.values() for t in entry.values())]
-    assert {tensor.device.type for tensor in kept} == {"cpu"}
+    device_tensors = [*model.parameters(), *(t for entry in optimizer.state.values() for t in entry.values())]
+    assert {tensor.device.type for tensor in device_tensors} == {"cpu"}
 
 
 @pytest.mark.parametrize("kind", [Counting, Observed, Assigning])

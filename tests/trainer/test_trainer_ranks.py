@@ -43,6 +43,19 @@ def test_ranks_wait_for_the_first_one_longer_than_the_timeout_of_torch(
     post(1).run_ranks(tmp_path / "losses", 2, script=Path(__file__).with_name("trainer_waiting.py"))
 
 
+def test_ranks_with_uneven_loaders_and_caches_end_together_and_resume(
+    post: Callable[..., Post], tmp_path: Path
+) -> None:
+    for epoch, caches in enumerate([(None, None), (4, 5)], 1):
+        run = post(epoch)
+        run.run_ranks(tmp_path / "record", len(caches), script=Path(__file__).with_name("trainer_uneven.py"))
+        assert (run.status.phase, run.status.step, run.status.durable_step) == ("finished", 11, 11)
+        for rank, cache in enumerate(caches):
+            assert (tmp_path / f"record.{rank}").read_text() == f"11 {cache}"
+        if epoch == 1:
+            assert "the loaders of the ranks make 11, 10 steps" in (run.root / "stderr").read_text()
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_ranks_share_an_epoch_without_overlap(ranks: int) -> None:
     orders = [BatchOrder(50, 4, seed=1, rank=rank, world_size=ranks) for rank in range(ranks)]

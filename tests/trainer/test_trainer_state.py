@@ -3,7 +3,7 @@
 import itertools
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ from everspot_train.trainer.randomness import GlobalRandomness, seed_everything
 from everspot_train.trainer.state import TrainState
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 from trainer_state import save
 
 pytestmark = pytest.mark.torch
@@ -310,6 +313,58 @@ def test_a_state_under_the_names_of_a_wrapper_keeps_its_versions(tmp_path: Path)
     assert module.norm.running_mean.tolist() == [3] * 3
 
 
+class Wrapped(nn.Module):
+    """A module in another one, under the names that earlier versions stored of a module that DDP wraps."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+@pytest.fixture
+def lone_rank() -> Iterator[None]:
+    """A process group of this process alone."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def alone(module: nn.Module) -> nn.Module:
+    return module
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (DistributedDataParallel, alone),
+        (alone, DistributedDataParallel),
+        (Wrapped, alone),
+        (Wrapped, DistributedDataParallel),
+    ],
+)
+def test_an_average_of_a_parallel_model_resumes_on_another_number_of_ranks(
+    before: Callable[[nn.Module], nn.Module],
+    after: Callable[[nn.Module], nn.Module],
+    lone_rank: None,
+    tmp_path: Path,
+) -> None:
+    averages = [AveragedModel(wrap(Versioned(mean=mean))) for wrap, mean in ((before, 5), (after, 0))]
+    averages[0].n_averaged += 3
+    next(averages[0].parameters()).requires_grad_(False)
+    averages[0].module.eval()
+    for average, act in zip(averages, (save, lambda state, folder: state.load(folder, 0)), strict=True):
+        state, modules = TrainState(), ModuleState({"average": average})
+        state.shared |= {"average": average, "modules": modules}
+        act(state, tmp_path)
+    modules.apply_pending()
+    assert int(averages[1].n_averaged) == 3
+    buffers = dict(averages[1].named_buffers())
+    assert [b.tolist() for n, b in buffers.items() if n.endswith("running_mean")] == [[5.0] * 3]
+    if before is not Wrapped:
+        assert [p.requires_grad for p in averages[1].parameters()] == [False, True]
+        assert (averages[1].training, averages[1].module.training) == (True, False)
+
+
 def test_a_checkpoint_that_would_run_code_is_not_read(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> Any:
@@ -319,6 +374,29 @@ def test_a_checkpoint_that_would_run_code_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="Weights only"):
         TrainState().load(tmp_path, 0)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(("before", "after"), [(False, True), (True, False), (True, True)])
+def test_gradients_that_a_checkpoint_holds_are_sharded_as_their_parameters_are_now(
+    before: bool, after: bool, lone_rank: None, tmp_path: Path
+) -> None:
+    models = [nn.Sequential(nn.Linear(2, 2)) for _ in range(2)]
+    for model, sharded in zip(models, (before, after), strict=True):
+        if sharded:
+            fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    models[0](torch.ones(1, 2)).sum().backward()
+    for model, act in zip(models, (save, lambda state, folder: state.load(folder, 0)), strict=True):
+        state, modules = TrainState(), ModuleState({"model": model})
+        state.shared |= {"model": model, "modules": modules}
+        act(state, tmp_path)
+    modules.apply_pending()
+    gradients = [parameter.grad for parameter in models[1].parameters()]
+    assert [isinstance(gradient, DTensor) for gradient in gradients] == [after, after]
+    assert [gradient.full_tensor().tolist() if after else gradient.tolist() for gradient in gradients] == [
+        [[1, 1], [1, 1]],
+        [1, 1],
+    ]
+    models[1](torch.ones(1, 2)).sum().backward()
 
 
 def test_what_torch_says_of_a_wrong_shape_is_one_sentence(tmp_path: Path) -> None:

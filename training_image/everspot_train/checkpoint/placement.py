@@ -12,7 +12,7 @@ from everspot_train.checkpoint.tree import UnsupportedValue, encode, is_sharded
 CPU = torch.device("cpu")
 
 
-class Placement:
+class MemoryPlacement:
     """The memory for the tensors of one piece.
 
     A piece may keep the tensors that it loads. So each has memory of its own, on the device on which it was when it was

@@ -9,7 +9,7 @@ time, which every start of a program would pay.
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
@@ -105,6 +105,24 @@ def plain_name(name: str) -> str:
     inner = {wrapper.rstrip(".") for wrapper in _WRAPPERS}
     parent, _, last = name.rpartition(".")
     return parent if last in inner else name
+
+
+def plain_names(module: nn.Module) -> Callable[[str], str]:
+    """Return a function that returns the name of a part of this module without the wrappers of checkpointing,
+    compilation and DDP, wherever they are in it. An average of a model that DDP wraps has DDP inside."""
+    parts = module.named_modules(remove_duplicate=False)
+    wrapped = [
+        plain_name(f"{path}.") if path else "" for path, part in parts if isinstance(part, DistributedDataParallel)
+    ]
+
+    def name_of(name: str) -> str:
+        name = plain_name(name)
+        for prefix in reversed(wrapped):  # the innermost first: the names of the others stay
+            if f"{name}.".startswith(f"{prefix}module."):
+                name = f"{prefix}{name[len(prefix) + len('module.') :]}".rstrip(".")
+        return name
+
+    return name_of
 
 
 def gradient_sync(model: nn.Module | None, needed: bool) -> AbstractContextManager[Any]:

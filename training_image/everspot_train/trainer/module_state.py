@@ -4,7 +4,8 @@ Non-persistent buffers; gradients that are accumulated over several steps, as fo
 by hand; which parameters are frozen; and which modules are in evaluation mode.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,10 @@ from torch.nn.parameter import is_lazy
 
 from everspot_train.checkpoint.tree import is_sharded
 from everspot_train.checkpoint.wrapper_tensors import is_wrapper
-from everspot_train.trainer.model_setup import plain_name
+from everspot_train.trainer.model_setup import plain_names
+
+_BUFFER_PATH = "modules: {}/buffers/{}"
+_BUFFER = re.compile(_BUFFER_PATH.format(r"\w+", ".+"))
 
 
 class ModuleState:
@@ -32,6 +36,14 @@ class ModuleState:
             return self._pending
         return {name: _extra_state(module) for name, module in self._modules.items()}
 
+    def templates(self) -> dict[str, Any]:
+        """Return the state with the parameters in the places of their gradients, which are sharded as they are."""
+        state = self.state_dict()
+        for name, module in self._modules.items():
+            plain = plain_names(module)
+            state[name] = state[name] | {"gradients": {plain(n): p for n, p in module.named_parameters()}}
+        return state
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load buffers, and keep the rest for `apply_pending`."""
         for name, module in self._modules.items():
@@ -47,6 +59,22 @@ class ModuleState:
         for name, module in self._modules.items():
             if state is not None and name in state:
                 _apply(module, state[name])
+
+
+def find_uneven_buffers(signatures: Sequence[Mapping[str, str]]) -> set[str]:
+    """Return the paths of the buffers whose shape or dtype is not the same on every rank. `signatures`: one of each
+    rank, with the state of `ModuleState` under the name `modules`."""
+    buffers = filter(_BUFFER.fullmatch, set[str]().union(*signatures))
+    return {path for path in buffers if len({of_rank.get(path) for of_rank in signatures}) > 1}
+
+
+def leave_out_buffers(state: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:
+    """Return the state of `ModuleState` without the buffers of these paths."""
+    return {
+        name: part
+        | {"buffers": {n: b for n, b in part["buffers"].items() if _BUFFER_PATH.format(name, n) not in paths}}
+        for name, part in state.items()
+    }
 
 
 def unexpand_buffers(module: torch.nn.Module) -> None:
@@ -90,22 +118,24 @@ def _is_expanded(tensor: torch.Tensor) -> bool:
 
 
 def _extra_state(module: torch.nn.Module) -> dict[str, Any]:
-    stored = module.state_dict(keep_vars=True)
-    parameters = {plain_name(n): p for n, p in module.named_parameters()}
-    buffers = ((plain_name(n), b) for n, b in module.named_buffers(remove_duplicate=False))
+    plain = plain_names(module)
+    stored_names = {plain(name) for name in module.state_dict(keep_vars=True)}
+    parameters = {plain(n): p for n, p in module.named_parameters()}
+    buffers = ((plain(n), b) for n, b in module.named_buffers(remove_duplicate=False))
     return {
-        "buffers": {n: b.detach() for n, b in buffers if n not in stored},
+        "buffers": {n: b.detach() for n, b in buffers if n not in stored_names},
         "gradients": {n: p.grad.detach() for n, p in parameters.items() if p.grad is not None},
         "frozen": [n for n, p in parameters.items() if not p.requires_grad],
-        "evaluating": list(dict.fromkeys(plain_name(n) for n, m in module.named_modules() if not m.training)),
+        "evaluating": list(dict.fromkeys(plain(n) for n, m in module.named_modules() if not m.training)),
     }
 
 
 @torch.no_grad()
 def _load_buffers(module: torch.nn.Module, buffers: Mapping[str, torch.Tensor]) -> None:
-    owners = {plain_name(name): part for name, part in module.named_modules()}  # the wrapped module comes last
+    plain = plain_names(module)
+    owners = {plain(name): part for name, part in module.named_modules()}  # the wrapped module comes last
     for path, stored in buffers.items():
-        parent, _, name = path.rpartition(".")
+        parent, _, name = plain(path).rpartition(".")
         owner = owners.get(parent)
         if owner is None:
             continue  # a part that another version of the module had; its weights are refused by name
@@ -120,10 +150,14 @@ def _load_buffers(module: torch.nn.Module, buffers: Mapping[str, torch.Tensor]) 
 
 
 def _apply(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
-    frozen, evaluating, gradients = set(state["frozen"]), set(state["evaluating"]), state["gradients"]
+    plain = plain_names(module)
+    frozen, evaluating = set(map(plain, state["frozen"])), set(map(plain, state["evaluating"]))
+    gradients = {plain(name): gradient for name, gradient in state["gradients"].items()}
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_(plain_name(name) not in frozen)
-        stored = gradients.get(plain_name(name))
+        parameter.requires_grad_(plain(name) not in frozen)
+        stored = gradients.get(plain(name))
+        if stored is not None and is_sharded(stored) and not is_sharded(parameter):
+            stored = stored.full_tensor()
         parameter.grad = None if stored is None else stored.to(parameter.device, copy=True)
     for name, part in module.named_modules():
-        part.training = plain_name(name) not in evaluating
+        part.training = plain(name) not in evaluating

@@ -392,7 +392,7 @@ class Run:
             total_steps = self._loop.plan_epochs(epochs, total_steps)
         if self._recorder:
             total_steps = self._recorder.limit(total_steps, stepper.accumulation)
-        self._loop.total_steps = total_steps
+        self._loop.total_steps = total_steps = self._agree_on_steps(total_steps)
         if self._ranks.first:  # of an attempt before, which the agent of this one does not know
             self._stop_early()
         if self._checkpointer:
@@ -445,6 +445,18 @@ class Run:
             self._checkpointer.checkpoint_after_loop(self.steps_done, stepper.metrics())
         if self._recorder:
             self._recorder.wait(self.steps_done, over=True)
+
+    def _agree_on_steps(self, total_steps: int) -> int:
+        """Return the first rank's number of steps. A rank that ended its loop alone would leave the others waiting."""
+        numbers = self._ranks.gather(total_steps)
+        if self._ranks.first and len(set(numbers)) > 1:
+            log.warning(
+                "the loaders of the ranks make %s steps: every rank does the first one's %d. A schedule that was made "
+                "from run.steps_for differs between the ranks",
+                ", ".join(map(str, numbers)),
+                numbers[0],
+            )
+        return int(numbers[0])
 
     def _between_steps(self, metrics: dict[str, float]) -> None:
         if self._checkpointer:

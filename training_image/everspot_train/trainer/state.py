@@ -26,14 +26,20 @@ from everspot_train.checkpoint.manifest import (
     RankPieces,
     TensorEntry,
 )
-from everspot_train.checkpoint.placement import CPU, Placement
+from everspot_train.checkpoint.placement import CPU, MemoryPlacement
 from everspot_train.checkpoint.saver import Saver
 from everspot_train.checkpoint.sharding import Sharding, find_sharded
 from everspot_train.checkpoint.tree import STORABLE, UnsupportedValue, encode, is_sharded
 from everspot_train.trainer.errors import StateMismatch, UnsafeState
 from everspot_train.trainer.fingerprints import fingerprint, fingerprints
-from everspot_train.trainer.model_setup import plain_name
-from everspot_train.trainer.module_state import leave_memory, unexpand_buffers
+from everspot_train.trainer.model_setup import plain_name, plain_names
+from everspot_train.trainer.module_state import (
+    ModuleState,
+    find_uneven_buffers,
+    leave_memory,
+    leave_out_buffers,
+    unexpand_buffers,
+)
 from everspot_train.trainer.optimizers import restore_dtypes
 from everspot_train.trainer.trackable import (
     RESERVED,
@@ -111,7 +117,7 @@ class TrainState:
         for name, piece in self.shared.items():
             check_sharding(name, piece, shared[name])
             check_tensors(name, shared[name], started=True)
-        own = self._own(shared, gather)
+        shared, own = self._divide(shared, gather)
         local = {name: piece.state_dict() for name, piece in self.local.items()}
         trees = _Trees()
         encoded = trees.encode("", shared)
@@ -219,45 +225,64 @@ class TrainState:
         number = rank if took_part else 0
         of_rank = manifest.ranks[number]
         shared, own = dict[str, Any](), dict[str, Any]()
+
+        def shared_path(path: str) -> str:
+            return plain_name(path.removeprefix(f"{_own_path(number)}/"))
+
         for name, tree in manifest.shared.items():
             piece = self.shared.get(name)
-            state = _state_now(piece)
+            state = piece.templates() if isinstance(piece, ModuleState) else _state_now(piece)
             sharding = Sharding(name, piece, state, sharded)
             placement = _place(name, piece, state, self._device)
 
             def template(path: str, entry: TensorEntry, sharding: Sharding = sharding) -> Any:
-                return sharding.template(plain_name(path), entry)
+                return sharding.template(shared_path(path), entry)
 
-            def place(path: str, entry: TensorEntry, placement: Placement = placement) -> torch.device | None:
-                return placement.device(plain_name(path.removeprefix(f"{_own_path(number)}/")), entry)
+            def place(path: str, entry: TensorEntry, placement: MemoryPlacement = placement) -> torch.device | None:
+                return placement.device(shared_path(path), entry)
 
             shared[name] = loader.read(tree, template, place)
             if name in of_rank.own:
                 own[name] = loader.read(of_rank.own[name], template, place)
         local = dict[str, Any]()
         for name, tree in of_rank.pieces.items():
-            placement = Placement(f"{_rank_path(number)}/{name}", {}, self._device)
+            placement = MemoryPlacement(f"{_rank_path(number)}/{name}", {}, self._device)
             local[name] = loader.read(tree, place=placement.device)
         return StoredState(manifest.step, shared, local, own, took_part)
 
     def _steady(self, tensors: Mapping[str, torch.Tensor]) -> set[str]:
         """Return the paths of frozen parameters."""
         frozen = {
-            f"{name}/{plain_name(parameter)}"
+            f"{name}/{plain(parameter)}"
             for name, piece in self.shared.items()
             if isinstance(piece, torch.nn.Module)
+            for plain in [plain_names(piece)]
             for parameter, value in piece.named_parameters(remove_duplicate=False)
             if not value.requires_grad
         }
         return frozen & tensors.keys()
 
-    def _own(self, shared: dict[str, Any], gather: Gather) -> dict[str, Any]:
-        """Return the parts of the shared pieces that are not the same on every rank: of a module the entries that
-        differ, of any other piece all of it. Shards differ by their nature, and do not count."""
+    def _divide(self, shared: dict[str, Any], gather: Gather) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the shared pieces, and their parts that are not the same on every rank: of a module the entries that
+        differ, of any other piece all of it. Shards differ by their nature, and do not count.
+
+        A buffer outside of the `state_dict`, such as a cache of positions, may have another size on each rank. It is no
+        part of the shared pieces then.
+
+        Raises:
+            UnsupportedState: if another tensor differs in shape or dtype.
+        """
         all_signatures = gather(signature(shared))
         if len(all_signatures) == 1:
-            return {}
-        check_signatures(all_signatures)
+            return shared, {}
+        uneven = find_uneven_buffers(all_signatures)
+        check_signatures([{p: s for p, s in of_rank.items() if p not in uneven} for of_rank in all_signatures])
+        own = self._own(shared, gather)
+        if uneven:
+            shared = shared | {"modules": leave_out_buffers(shared["modules"], uneven)}
+        return shared, own
+
+    def _own(self, shared: dict[str, Any], gather: Gather) -> dict[str, Any]:
         all_prints = gather({name: fingerprints(state) for name, state in shared.items()})
         own: dict[str, Any] = {}
         for name, state in shared.items():
@@ -445,7 +470,9 @@ def _verify(name: str, piece: Stateful, stored: Any) -> None:
 def _plain_state(piece: Any) -> Any:
     """Return the state of a piece; of a module with the names of its parts as if none was compiled."""
     state = piece.state_dict()
-    return _with_plain_names(state) if isinstance(piece, torch.nn.Module) and isinstance(state, Mapping) else state
+    if not isinstance(piece, torch.nn.Module) or not isinstance(state, Mapping):
+        return state
+    return _with_plain_names(state, plain_names(piece))
 
 
 def _state_now(piece: Any) -> Any:
@@ -457,20 +484,21 @@ def _state_now(piece: Any) -> Any:
     return state
 
 
-def _place(name: str, piece: Any, state: Any, device: torch.device) -> Placement:
+def _place(name: str, piece: Any, state: Any, device: torch.device) -> MemoryPlacement:
     """Return the placement of a shared piece."""
     if name in RESERVED or piece is None:
-        return Placement(name, {}, CPU)
+        return MemoryPlacement(name, {}, CPU)
     if isinstance(piece, torch.nn.Module):
         tensors = [*piece.named_parameters(remove_duplicate=False), *piece.named_buffers(remove_duplicate=False)]
-        return Placement(name, state, device, copied=[plain_name(path) for path, _ in tensors])
+        plain = plain_names(piece)
+        return MemoryPlacement(name, state, device, copied=[plain(path) for path, _ in tensors])
     if isinstance(piece, torch.optim.Optimizer):
-        return Placement(name, state, device, moved=["state"])
-    return Placement(name, state, device)
+        return MemoryPlacement(name, state, device, moved=["state"])
+    return MemoryPlacement(name, state, device)
 
 
-def _with_plain_names(state: Mapping[str, Any]) -> Any:
-    return _rename(state, plain_name, lambda metadata: {plain_name(path): value for path, value in metadata.items()})
+def _with_plain_names(state: Mapping[str, Any], plain: Callable[[str], str]) -> Any:
+    return _rename(state, plain, lambda metadata: {plain(path): value for path, value in metadata.items()})
 
 
 def _rename(state: Any, name_of: Callable[[str], str], paths_of: Callable[[Any], dict[str, Any]]) -> Any:
@@ -489,16 +517,31 @@ def _fit_names(piece: Stateful, state: Any) -> Any:
     versions stored the names of wrappers."""
     if not isinstance(piece, torch.nn.Module) or not isinstance(state, Mapping) or not state:
         return state
-    current = piece.state_dict()
-    names = {plain_name(name): name for name in current if isinstance(name, str)}
-    state = _with_plain_names(state)
+    current, plain = piece.state_dict(), plain_names(piece)
+    names = {plain(name): name for name in current if isinstance(name, str)}
+    state = _with_plain_names(state, plain)
     prefix = "module."
     while all(str(key).startswith(prefix) for key in state) and not any(name.startswith(prefix) for name in names):
         state = copy.copy(state)
         consume_prefix_in_state_dict_if_present(state, prefix)
-    paths = getattr(current, "_metadata", {})
+    paths = {path: plain(path) for path in getattr(current, "_metadata", {})}
+    shorten, shorten_path = _shorten(names, state), _shorten(set(paths.values()))
+    state = _rename(state, shorten, lambda metadata: {shorten_path(path): value for path, value in metadata.items()})
     return _rename(
         state,
         lambda key: names.get(key, key),
-        lambda metadata: {path: metadata[name] for path in paths if (name := plain_name(path)) in metadata},
+        lambda metadata: {path: metadata[name] for path, name in paths.items() if name in metadata},
     )
+
+
+def _shorten(names: Collection[str], existing: Collection[str] = ()) -> Callable[[str], str]:
+    """Return a function that takes the part `module` of a wrapper inside of a module out of a name, if the name is not
+    one of `names`, and the shorter one is, and does not exist yet."""
+
+    def shorten(name: str) -> str:
+        parts = name.split(".")
+        shorter = (".".join(parts[:n] + parts[n + 1 :]) for n, part in enumerate(parts) if part == "module")
+        fitting = (other for other in shorter if other in names and other not in existing)
+        return name if name in names else next(fitting, name)
+
+    return shorten

@@ -27,8 +27,8 @@ def check_tracked(pieces: Mapping[str, Any], ranks: Ranks, *, checkpointed: bool
     `checkpointed`: whether the run makes checkpoints. Without any, sharding does no harm.
 
     Raises:
-        UnsupportedState: as `check_sharding`, `check_tensors`, `check_signatures`, `check_parameters` and
-            `check_views`.
+        UnsupportedState: as `check_sharding`, `check_tensors`, `check_not_empty`, `check_signatures`,
+            `check_parameters` and `check_views`.
         UnsafeState: as `check_types`.
     """
     for name, piece in pieces.items() if checkpointed else ():
@@ -36,6 +36,7 @@ def check_tracked(pieces: Mapping[str, Any], ranks: Ranks, *, checkpointed: bool
         state = _state_now(piece)
         check_tensors(name, state, started=False)
         check_types(name, state)
+        check_not_empty(name, piece, state)
     if ranks.world_size > 1:
         states = {n: p.state_dict() for n, p in pieces.items() if isinstance(p, torch.nn.Module)}
         check_signatures(ranks.gather(signature(states)))
@@ -142,6 +143,21 @@ def check_types(name: str, state: Any) -> None:
         if error.is_tensor:  # `check_tensors` decides on it
             return
         raise UnsafeState(f"{name!r} holds {error.kind} at {error.path!r}: {STORABLE}") from None
+
+
+def check_not_empty(name: str, piece: Any, state: Any) -> None:
+    """Refuse a module of which a checkpoint would hold nothing: a metric of torchmetrics leaves its numbers out of its
+    state unless it is told otherwise.
+
+    Raises:
+        UnsupportedState: if there is neither a parameter nor a buffer nor any other state.
+    """
+    if isinstance(piece, torch.nn.Module) and state is not None and not state:
+        hint = f": call {name}.persistent(True)" if hasattr(piece, "persistent") else ""
+        raise UnsupportedState(
+            f"{name} ({type(piece).__name__}) has no parameters, no buffers and no other state, so that no checkpoint "
+            f"holds anything of it{hint or ': leave it out of run.track, or register its tensors as buffers'}"
+        )
 
 
 def check_parameters(pieces: Mapping[str, Any]) -> None:

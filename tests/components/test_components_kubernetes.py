@@ -1,6 +1,9 @@
 """A cluster inside an existing Kubernetes cluster: what is declared, and what is refused."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +13,7 @@ import pulumi
 import pytest
 from everspot import AwsKubernetesPool
 from everspot.kubernetes.checking import check_pool
-from everspot.kubernetes.pool import PLUGIN, find_server, list_moved
+from everspot.kubernetes.pool import PLUGIN, list_moved
 from everspot_clouds.kubernetes.pods import build_pod
 from everspot_core.capacity.launching import LaunchIntent, LaunchPool, store_mark
 from everspot_core.capacity.market import Market
@@ -297,12 +300,16 @@ users: [{name: someone, user: {}}]
 """
 
 
-def test_an_empty_variable_of_the_kubeconfig_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_of_the_kubeconfig_counts_as_unset(tmp_path: Path) -> None:
+    """In a process of its own, because the library reads the variable when it is imported."""
     (tmp_path / ".kube").mkdir()
     (tmp_path / ".kube/config").write_text(KUBECONFIG)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("KUBECONFIG", "")
-    assert find_server("prod") == "https://one.eks.example"
+    program = "from everspot.kubernetes.pool import find_server; print(find_server('prod'))"
+    environment = os.environ | {"HOME": str(tmp_path), "KUBECONFIG": ""}
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "https://one.eks.example"
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,9 @@ class KubernetesClient:
         self._api.close()
 
 
+_DEFAULT_KUBECONFIG = "~/.kube/config"  # the library's own default is the variable, even if that is empty
+
+
 def read_server(context: str) -> str:
     """Return the address of the API server that a context of the kubeconfig leads to; empty if there is none. Nobody
     logs in for it."""
@@ -237,7 +240,7 @@ def read_server(context: str) -> str:
 def _read_kubeconfig() -> kube_config.KubeConfigMerger:
     """Return the files of the kubeconfig, merged. The library reads the variable once, when it is imported. An empty
     variable counts as unset, as for kubectl."""
-    return kube_config.KubeConfigMerger(os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
+    return kube_config.KubeConfigMerger(os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG)
 
 
 def _use_account(settings: client.Configuration, account: ServiceAccount) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everspot_clouds.price_files import refresh_command
-from everspot_core.capacity.catalogue import Catalogue, InstanceType
+from everspot_core.capacity.catalogue import Catalogue, InstanceType, is_burstable
 from everspot_core.capacity.fleet import CapacitySpec, TypeChoice, derived_weights
 from everspot_core.capacity.gpus import IMAGE_BUILD, Families, is_arch
 from everspot_core.capacity.hourly import ElasticCap, list_rates, no_room
@@ -179,7 +179,9 @@ def check_zones(problems: Problems, chosen: Sequence[str], zones: Sequence[str],
 
 def check_types(problems: Problems, entries: Entries) -> dict[str, InstanceType]:
     """Return all known types by name: those of the catalogue and those declared in place. Add the types of the list
-    that are neither, and the mistakes in the declared ones."""
+    that are neither, the mistakes in the declared ones, and burstable types: a job's steady load uses up their credits
+    (EC2 User Guide, "Standard mode for burstable performance instances"), so that neither a plan nor an estimate by
+    their vCPUs would be true."""
     types = {**load_catalogue().types, **check_declared(problems, entries)}
     for index, entry in enumerate(entries):
         name = entry["type"]
@@ -189,4 +191,9 @@ def check_types(problems: Problems, entries: Entries) -> dict[str, InstanceType]
                 f"{name} is not in the catalogue{near(name, types)}; {refresh_command('REGION')} reads what it has, or "
                 "declare it in place with vcpus and memoryGib",
             )
+        problems.need(
+            not is_burstable(str(name)),
+            f"instanceTypes[{index}].type",
+            f"{name} is burstable: a job gets a part of its vCPUs; choose a type that has all of them at any time",
+        )
     return types

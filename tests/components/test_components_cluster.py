@@ -210,7 +210,6 @@ def test_what_an_instance_is_launched_with_makes_a_generation(cluster: Cluster, 
 @pytest.mark.parametrize(("types", "scheduler", "standard"), [
     (["m6i.large", "g5.xlarge"], "m6i.large", (False, False)),
     (["m6i.large"], "t3.micro", (False, True)),
-    (["t3.small", "t3.micro"], "t3.small", (True, True)),
 ])  # fmt: skip
 def test_burstable_types_are_billed_at_their_price(
     cluster: Cluster, types: list[str], scheduler: str, standard: tuple[bool, bool]

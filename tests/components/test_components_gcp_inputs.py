@@ -100,6 +100,7 @@ def test_the_blocks_of_a_network_overlap_nothing() -> None:
         ({"elastic": {"max_instances": 1, "zones": ["x-y1-a"]}}, "elastic.zones", "the cluster is not there"),
         ({"max_price": 1.0}, "maxPrice", "takes no maximum price"),
         ({"instance_types": [{"type": "g2-standard-4", "weight": 2}]}, "instanceTypes[0].weight", "counts machines"),
+        ({"instance_types": [{"type": "e2-medium"}]}, "instanceTypes[0].type", "e2-medium is burstable"),
         ({"instance_types": [{"type": "g2-standard-5"}]}, "instanceTypes[0].type", "did you mean g2-standard-"),
         ({"instance_types": [{"type": "g2-standard-4", "zones": ["europe-west4-a"]}]}, "instanceTypes[0].zones",
          "for elastic capacity alone"),

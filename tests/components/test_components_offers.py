@@ -105,11 +105,12 @@ def test_where_ec2_does_not_answer_nothing_is_refused(
     assert len(overrides(declared(declare, spec))) == 6
 
 
-def test_burstable_types_beside_others_are_refused(declare: Declare, spec: Any) -> None:
-    """A launch template with the credits of the one cannot launch the others."""
-    spec["capacity"]["instance_types"] = [{"type": "m6i.large"}, {"type": "t3.small"}]
-    assert "capacity.instanceTypes: beside other types t3.small would run with unlimited CPU" in refused(declare, spec)
-    spec["capacity"]["instance_types"] = [{"type": "t3.small"}]
+@pytest.mark.parametrize("types", [["m6i.large", "t3.small"], ["t4g.xlarge", "t3.small"]])
+def test_burstable_types_of_agents_are_refused(declare: Declare, spec: Any, types: list[str]) -> None:
+    """With standard credits a job gets 10 to 40 % of their vCPUs, and the others cost more than the price."""
+    spec["capacity"]["instance_types"] = [{"type": name} for name in types]
+    assert "capacity.instanceTypes[1].type: t3.small is burstable: a job gets a part" in refused(declare, spec)
+    spec["capacity"]["instance_types"] = [{"type": "m6i.large"}]
     spec["scheduler_type"] = "t3.small"
     assert declared(declare, spec)
 

@@ -11,7 +11,6 @@ from everspot_clouds.aws.fleet import (
     capacity_problems,
 )
 from everspot_clouds.aws.offers import Offered, zone_problems
-from everspot_core.capacity.catalogue import is_burstable
 from everspot_core.capacity.fleet import WeightBy
 from everspot_core.validation.bounds import sound_numbers
 from everspot_core.validation.problems import Problems
@@ -169,14 +168,6 @@ def check_capacity(problems: Problems, args: AwsCapacityArgs, subnets: int, zone
     types = check_types(problems, args["instance_types"])
     sound = {**args, "standing": _checked_options(problems.at("standing"), args.get("standing", _NOTHING))}
     capacity_problems(problems, parse_capacity(cast(AwsCapacityArgs, sound)), types, subnets)
-    names = [str(entry["type"]) for entry in args["instance_types"]]
-    burstable = sorted(filter(is_burstable, names))
-    problems.need(
-        len(burstable) in (0, len(names)),
-        "instanceTypes",
-        f"beside other types {', '.join(burstable)} would run with unlimited CPU credits, which EC2 bills beyond the "
-        "price; list burstable types (T2, T3, T4g) alone, or none",
-    )
 
 
 def _checked_options(problems: Problems, args: AwsStandingArgs) -> AwsStandingArgs:

@@ -168,8 +168,8 @@ def launch_template(
         image_id=image,
         # Without a type the provider leaves the credits out (terraform-provider-aws, ec2_launch_template.go).
         instance_type=types[0] if has_type or burstable else None,
-        # T3 and T4g are launched as unlimited otherwise, and credits beyond the price are billed (EC2 User Guide,
-        # "Unlimited mode for burstable performance instances"). EC2 launches no other type with this setting.
+        # A scheduler of T3 or T4g is launched as unlimited otherwise, and credits beyond the price are billed (EC2 User
+        # Guide, "Unlimited mode for burstable performance instances"). EC2 launches no other type with this setting.
         credit_specification={"cpu_credits": "standard"} if burstable else None,
         update_default_version=True,
         iam_instance_profile={"arn": machine["instance_profile_arn"]},

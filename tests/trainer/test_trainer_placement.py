@@ -10,7 +10,10 @@ from everspot_train.checkpoint.manifest import MANIFEST, stream_name
 from everspot_train.checkpoint.memory import SharedMemory
 from everspot_train.checkpoint.placement import choose_device
 from everspot_train.checkpoint.saver import Saver
+from everspot_train.trainer import UnsupportedState
+from everspot_train.trainer.ranks import Ranks
 from everspot_train.trainer.state import TrainState
+from everspot_train.trainer.trackable import check_tracked
 from torch import nn
 from torch.ao.quantization import HistogramObserver, MinMaxObserver
 from trainer_state import save
@@ -149,3 +152,26 @@ def test_a_module_that_keeps_loaded_tensors_does_not_keep_the_checkpoint(kind: t
     else:
         assert all(now is before for now, before in zip(loaded.parameters(), parameters, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(saved.parameters(), loaded.parameters(), strict=True))
+
+
+class Metric(nn.Module):
+    """A metric as torchmetrics makes them: its numbers are in no `state_dict` until they are persistent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = torch.zeros(1)
+
+    def persistent(self, mode: bool) -> None:
+        self.register_buffer("number", self.total, persistent=mode)
+
+
+def test_a_module_of_which_a_checkpoint_would_hold_nothing_is_refused() -> None:
+    metric = Metric()
+    with pytest.raises(
+        UnsupportedState, match=r"no checkpoint holds anything of it: call accuracy\.persistent\(True\)"
+    ):
+        check_tracked({"accuracy": metric}, Ranks(), checkpointed=True)
+    with pytest.raises(UnsupportedState, match=r"criterion \(MSELoss\) .*leave it out of run\.track"):
+        check_tracked({"criterion": nn.MSELoss()}, Ranks(), checkpointed=True)
+    metric.persistent(True)
+    check_tracked({"accuracy": metric}, Ranks(), checkpointed=True)

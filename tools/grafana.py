@@ -13,60 +13,77 @@ from typing import Any
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "grafana" / "everspot.json"
 WIDTH, HEIGHT, ACROSS = 8, 8, 3
 SOURCE = {"type": "prometheus", "uid": "${source}"}
-MINE = 'job=~"$job"'
+MINE = 'job=~"$job",cluster=~"$cluster"'
 
-# Title, unit, and the queries with their legends. `{}` stands for the selector of the dashboard's variable.
+# Title, unit, and the queries with their legends. `{}` stands for the selector of the dashboard's variables. Two
+# schedulers of a cluster may run for a while, and both report the whole cluster: a gauge is their maximum. Increases
+# are summed, because a new scheduler's counter goes on where the last one's ended.
 PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
-    ("Jobs", "none", (("sum by (state) (everspot_jobs{})", "{{state}}"),)),
-    ("Why jobs wait", "none", (("sum by (why) (everspot_waiting_jobs{})", "{{why}}"),)),
-    ("Pending time", "s", (("max by (of) (everspot_pending_seconds{})", "{{of}}"),)),
+    ("Jobs", "none", (("max by (cluster, state) (everspot_jobs{})", "{{state}}"),)),
+    ("Why jobs wait", "none", (("max by (cluster, why) (everspot_waiting_jobs{})", "{{why}}"),)),
+    ("Pending time", "s", (("max by (cluster, of) (everspot_pending_seconds{})", "{{of}}"),)),
     (
         "Cost of running jobs",
         "currencyUSD",
-        (("max by (job, team, project) (everspot_job_cost_usd{})", "{{job}} {{team}} {{project}}"),),
+        (("max by (cluster, job_id, team, project) (everspot_job_cost_usd{})", "{{job_id}} {{team}} {{project}}"),),
     ),
     (
         "Time to spare before the nearest deadline",
         "s",
-        (("min(everspot_deadline_slack_seconds{})", "slack"), ("max(everspot_late_jobs{})", "late jobs")),
+        (
+            ("min by (cluster) (everspot_deadline_slack_seconds{})", "slack"),
+            ("max by (cluster) (everspot_late_jobs{})", "late jobs"),
+        ),
     ),
-    ("Instances", "none", (("sum by (market, phase) (everspot_instances{})", "{{market}} {{phase}}"),)),
+    (
+        "Instances",
+        "none",
+        (
+            (
+                "sum by (cluster, market, phase) (max by (cluster, market, phase, type) (everspot_instances{}))",
+                "{{market}} {{phase}}",
+            ),
+        ),
+    ),
     (
         "Launched, of what may be",
         "none",
-        (("max(everspot_elastic_instances{})", "launched"), ("max(everspot_elastic_max_instances{})", "cap")),
+        (
+            ("max by (cluster) (everspot_elastic_instances{})", "launched"),
+            ("max by (cluster) (everspot_elastic_max_instances{})", "cap"),
+        ),
     ),
     (
         "Dollars an hour",
         "currencyUSD",
         (
-            ("sum by (role, market) (everspot_usd_per_hour{})", "{{role}} {{market}}"),
-            ("max(everspot_elastic_usd_per_hour{})", "launched"),
-            ("max(everspot_elastic_max_usd_per_hour{})", "cap of what is launched"),
+            ("max by (cluster, role, market) (everspot_usd_per_hour{})", "{{role}} {{market}}"),
+            ("max by (cluster) (everspot_elastic_usd_per_hour{})", "launched"),
+            ("max by (cluster) (everspot_elastic_max_usd_per_hour{})", "cap of what is launched"),
         ),
     ),
     (
         "Price by pool",
         "currencyUSD",
-        (("max by (type, zone, market) (everspot_pool_usd_per_hour{})", "{{type}} {{zone}} {{market}}"),),
+        (("max by (cluster, type, zone, market) (everspot_pool_usd_per_hour{})", "{{type}} {{zone}} {{market}}"),),
     ),
     (
         "Placement score by pool",
         "none",
-        (("max by (type, zone) (everspot_pool_placement_score{})", "{{type}} {{zone}}"),),
+        (("max by (cluster, type, zone) (everspot_pool_placement_score{})", "{{type}} {{zone}}"),),
     ),
     (
         "Interruptions a day by pool",
         "none",
-        (("sum by (type, zone) (increase(everspot_pool_interruptions_total{}[1d]))", "{{type}} {{zone}}"),),
+        (("sum by (cluster, type, zone) (increase(everspot_pool_interruptions_total{}[1d]))", "{{type}} {{zone}}"),),
     ),
     (
         "Interruptions an instance-hour by pool, over a day",
         "none",
         (
             (
-                "sum by (type, zone, market) (increase(everspot_pool_interruptions_total{}[1d]))"
-                " / sum by (type, zone, market) (increase(everspot_pool_instance_hours_total{}[1d]))",
+                "sum by (cluster, type, zone, market) (increase(everspot_pool_interruptions_total{}[1d]))"
+                " / sum by (cluster, type, zone, market) (increase(everspot_pool_instance_hours_total{}[1d]))",
                 "{{type}} {{zone}} {{market}}",
             ),
         ),
@@ -76,7 +93,9 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         "percentunit",
         (
             (
-                'sum by (market) (everspot_instances{phase="busy"}) / sum by (market) (everspot_instances{})',
+                "sum by (cluster, market) (max by (cluster, market, type) (everspot_instances"
+                f'{{phase="busy",{MINE}}}))'
+                " / sum by (cluster, market) (max by (cluster, market, phase, type) (everspot_instances{}))",
                 "{{market}}",
             ),
         ),
@@ -84,19 +103,19 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Launches by what came of them",
         "none",
-        (("sum by (outcome, market) (increase(everspot_launches_total{}[1h]))", "{{market}}: {{outcome}}"),),
+        (("sum by (cluster, outcome, market) (increase(everspot_launches_total{}[1h]))", "{{market}}: {{outcome}}"),),
     ),
     (
         "Refusals",
         "none",
-        (("sum by (kind, market) (increase(everspot_refusals_total{}[1h]))", "{{market}}: {{kind}}"),),
+        (("sum by (cluster, kind, market) (increase(everspot_refusals_total{}[1h]))", "{{market}}: {{kind}}"),),
     ),
     (
         "Instances given by pool, a day",
         "none",
         (
             (
-                "sum by (type, zone, market) (increase(everspot_pool_instances_total{}[1d]))",
+                "sum by (cluster, type, zone, market) (increase(everspot_pool_instances_total{}[1d]))",
                 "{{type}} {{zone}} {{market}}",
             ),
         ),
@@ -104,19 +123,19 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     (
         "GPUs that compute",
         "percentunit",
-        (("max by (team, project) (everspot_gpu_utilization_ratio{})", "{{team}} {{project}}"),),
+        (("max by (cluster, team, project) (everspot_gpu_utilization_ratio{})", "{{team}} {{project}}"),),
     ),
     (
         "Wasted on idle GPUs, an hour",
         "currencyUSD",
-        (("max by (team, project) (everspot_wasted_gpu_usd_per_hour{})", "{{team}} {{project}}"),),
+        (("max by (cluster, team, project) (everspot_wasted_gpu_usd_per_hour{})", "{{team}} {{project}}"),),
     ),
     (
         "Budgets used",
         "percentunit",
         (
             (
-                "max by (scope, team, period, unit) (everspot_budget_used_ratio{})",
+                "max by (cluster, scope, team, period, unit) (everspot_budget_used_ratio{})",
                 "{{scope}} {{team}} {{unit}} a {{period}}",
             ),
         ),
@@ -125,18 +144,21 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         "Anomalies",
         "none",
         (
-            ("max(everspot_jobs_over_estimate{})", "jobs far over their estimate"),
-            ("max by (kind) (everspot_anomalies{})", "{{kind}}"),
-            ("max by (norm) (everspot_pools_over_norm{})", "pools over their {{norm}}"),
+            ("max by (cluster) (everspot_jobs_over_estimate{})", "jobs far over their estimate"),
+            ("max by (cluster, kind) (everspot_anomalies{})", "{{kind}}"),
+            ("max by (cluster, norm) (everspot_pools_over_norm{})", "pools over their {{norm}}"),
         ),
     ),
     (
         "Ticks of the scheduler",
         "s",
         (
-            ("histogram_quantile(0.95, sum by (le) (rate(everspot_tick_seconds_bucket{}[5m])))", "95th percentile"),
-            ("time() - max(everspot_last_count_timestamp_seconds{})", "since it counted last"),
-            ("sum(rate(everspot_tick_failures_total{}[5m])) * 60", "given up, a minute"),
+            (
+                "histogram_quantile(0.95, sum by (cluster, le) (rate(everspot_tick_seconds_bucket{}[5m])))",
+                "95th percentile",
+            ),
+            ("time() - max by (cluster) (everspot_last_count_timestamp_seconds{})", "since it counted last"),
+            ("sum by (cluster) (rate(everspot_tick_failures_total{}[5m])) * 60", "given up, a minute"),
         ),
     ),
 )
@@ -167,6 +189,18 @@ def dashboard() -> dict[str, Any]:
                     "multi": True,
                     "current": {"text": "All", "value": "$__all"},
                 },
+                {
+                    "name": "cluster",
+                    "label": "Cluster",
+                    "type": "query",
+                    "datasource": SOURCE,
+                    "query": "label_values(everspot_info, cluster)",
+                    "refresh": 2,
+                    "includeAll": True,
+                    "allValue": ".*",  # also metrics that were scraped without this label
+                    "multi": True,
+                    "current": {"text": "All", "value": "$__all"},
+                },
             ]
         },
         "panels": [_panel(number, *panel) for number, panel in enumerate(PANELS)],
@@ -187,7 +221,7 @@ def _panel(number: int, title: str, unit: str, queries: tuple[tuple[str, str], .
         "targets": [
             {
                 "refId": chr(ord("A") + n), "datasource": SOURCE, "expr": query.replace("{}", f"{{{MINE}}}"),
-                "legendFormat": legend,
+                "legendFormat": f"{{{{cluster}}}} {legend}",
             }
             for n, (query, legend) in enumerate(queries)
         ],

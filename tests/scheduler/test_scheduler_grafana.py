@@ -50,6 +50,20 @@ def test_the_dashboard_asks_for_every_metric_that_there_is_and_for_no_other(metr
     assert set(metric_types) - shown == set()
 
 
+def test_every_query_is_of_the_chosen_jobs_and_of_each_cluster_by_itself() -> None:
+    expressions = [t["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for t in panel["targets"]]
+    selectors = [s for e in expressions for s in re.findall(r"everspot_\w+(\{[^}]*\})?", e)]
+    assert [s for s in selectors if 'job=~"$job"' not in s or 'cluster=~"$cluster"' not in s] == []
+    mixed = r"\b(?:sum|max|min)\b(?! by \(cluster\b)"
+    assert [e for e in expressions if re.search(mixed, e)] == []
+
+
+def test_gauges_are_not_summed_over_two_schedulers_that_run_at_once(metric_types: dict[str, str]) -> None:
+    expressions = [t["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for t in panel["targets"]]
+    summed = {name for e in expressions for name in re.findall(r"sum by \([^)]*\) \((everspot_\w+)", e)}
+    assert {name for name in summed if metric_types.get(name) == "gauge"} == set()
+
+
 def test_no_two_panels_lie_on_each_other() -> None:
     places = [panel["gridPos"] for panel in json.loads(DASHBOARD.read_text())["panels"]]
     cells = {(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])}

@@ -17,7 +17,7 @@ from everspot_core.cluster.manifest import Metrics
 from everspot_core.costs.bill import Bill, bill
 from everspot_core.costs.team_budgets import Budgets
 from everspot_core.governance.thresholds import Thresholds
-from everspot_core.jobs.records import Market
+from everspot_core.jobs.records import Market, Role
 from everspot_core.jobs.utilization import Utilization
 from everspot_core.schedule import PoolKey
 from everspot_scheduler import main
@@ -269,7 +269,7 @@ def test_a_pools_preemption_rate_the_cost_of_jobs_and_their_wait_are_metrics(
     here.submit("waits")
     here.submit("tonight", window="22:00-23:00")
     first = scrape()
-    job = ("everspot_job_cost_usd", (("job", "runs"), ("project", "hill"), ("team", "ants")))
+    job = ("everspot_job_cost_usd", (("job_id", "runs"), ("project", "hill"), ("team", "ants")))
     hours = ("everspot_pool_instance_hours_total", POOL)
     passed = timedelta(minutes=30)
     here.clock.advance(passed)
@@ -286,3 +286,21 @@ def test_a_pools_preemption_rate_the_cost_of_jobs_and_their_wait_are_metrics(
     record = here.store.jobs.get("waits")
     assert record is not None and longest == (counted_at - record.value.submitted_at).total_seconds()
     assert [labels for name, labels in later if name == "everspot_job_cost_usd"] == [job[1]]
+    # Prometheus keeps its own `job` and `instance`, and renames those of the exposed text.
+    assert {name for name, labels in later if dict(labels).keys() & {"job", "instance"}} == set()
+
+
+def test_the_hours_of_a_pool_do_not_fall_when_an_end_is_recorded_late(
+    here: ElasticCluster, scrape: Callable[[], Scrape]
+) -> None:
+    here.length = 10_000
+    here.submit("runs")
+    here.run(6)
+    hours = ("everspot_pool_instance_hours_total", POOL)
+    here.clock.advance(HOUR / 2)
+    before = scrape()
+    ledger = here.schedulers[0].services.ledger
+    (instance_id,) = (name for name, launch in ledger.launches.items() if launch.role is Role.AGENT)
+    counted_at = datetime.fromtimestamp(before["everspot_last_count_timestamp_seconds", ()], UTC)
+    ledger.write_end(instance_id, counted_at - HOUR / 3, interrupted=True, source="describe")
+    assert scrape()[hours] >= before[hours] > 0.4

@@ -84,13 +84,18 @@ class MetricFigures:
 @dataclass(slots=True)
 class _PoolTotals:
     """How many instances each pool has given and taken, and for how long it had them. They are counted again only when
-    the ledger has grown."""
+    the ledger has grown.
+
+    The hours of a pool never fall. The end of an instance is recorded after the fact, so that the exact sum falls
+    then, and Prometheus would read that as a restart of the counter and add all hours once more.
+    """
 
     size: tuple[int, int] = (-1, -1)
     launched: Counter[PoolKey] = field(default_factory=Counter)
     interrupted: Counter[PoolKey] = field(default_factory=Counter)
     ended_hours: dict[PoolKey, float] = field(default_factory=dict)
     running: list[tuple[PoolKey, datetime]] = field(default_factory=list)
+    published_hours: dict[PoolKey, float] = field(default_factory=dict)
 
     def count(self, ledger: Ledger) -> None:
         size = len(ledger.launches), len(ledger.ends)
@@ -114,11 +119,13 @@ class _PoolTotals:
         self.ended_hours = ended_hours
 
     def hours(self, now: datetime) -> dict[PoolKey, float]:
-        """Return the instance-hours of each pool until now."""
+        """Return the instance-hours of each pool until now, and never less than before."""
         hours = defaultdict(float, self.ended_hours)
         for pool, begun_at in self.running:
             hours[pool] += max(0.0, (now - begun_at) / _HOUR)
-        return dict(hours)
+        for pool, total in hours.items():
+            self.published_hours[pool] = max(total, self.published_hours.get(pool, 0.0))
+        return dict(self.published_hours)
 
 
 class FigureCounter:

@@ -117,7 +117,7 @@ def _job_metrics(now: MetricFigures) -> Iterator[Metric]:
                  (((reason,), count) for reason, count in now.waiting.items()))  # fmt: skip
     yield _gauge("pending_seconds", "For how long jobs wait for an instance now: the longest, and the mean.", ("of",),
                  (((measure,), span.total_seconds()) for measure, span in now.pending.items()))  # fmt: skip
-    yield _gauge("job_cost_usd", "What each running job has cost so far.", ("job", "team", "project"),
+    yield _gauge("job_cost_usd", "What each running job has cost so far.", ("job_id", "team", "project"),
                  now.job_usd.items())  # fmt: skip
     slack = [((), now.slack.total_seconds())] if now.slack is not None else []
     yield _gauge(

@@ -165,13 +165,24 @@ class Metric(nn.Module):
         self.register_buffer("number", self.total, persistent=mode)
 
 
+class FocalLoss(nn.Module):
+    """A loss whose weights are an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alpha = torch.ones(2)
+
+
 def test_a_module_of_which_a_checkpoint_would_hold_nothing_is_refused() -> None:
     metric = Metric()
-    with pytest.raises(
-        UnsupportedState, match=r"no checkpoint holds anything of it: call accuracy\.persistent\(True\)"
-    ):
+    with pytest.raises(UnsupportedState, match=r"holds anything of it: call accuracy\.persistent\(True\)"):
         check_tracked({"accuracy": metric}, Ranks(), checkpointed=True)
-    with pytest.raises(UnsupportedState, match=r"criterion \(MSELoss\) .*leave it out of run\.track"):
-        check_tracked({"criterion": nn.MSELoss()}, Ranks(), checkpointed=True)
+    with pytest.raises(UnsupportedState, match=r"criterion \(Sequential\) .*register its tensors as buffers"):
+        check_tracked({"criterion": nn.Sequential(FocalLoss())}, Ranks(), checkpointed=True)
     metric.persistent(True)
     check_tracked({"accuracy": metric}, Ranks(), checkpointed=True)
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.CrossEntropyLoss(label_smoothing=0.1), nn.Identity()])
+def test_a_module_without_state_may_be_tracked(loss: nn.Module) -> None:
+    check_tracked({"criterion": loss}, Ranks(), checkpointed=True)

@@ -146,17 +146,20 @@ def check_types(name: str, state: Any) -> None:
 
 
 def check_not_empty(name: str, piece: Any, state: Any) -> None:
-    """Refuse a module of which a checkpoint would hold nothing: a metric of torchmetrics leaves its numbers out of its
-    state unless it is told otherwise.
+    """Refuse a module that has state of which a checkpoint would hold nothing: a metric of torchmetrics leaves its
+    numbers out of its `state_dict` unless it is told otherwise. A module without state, such as most losses, passes.
 
     Raises:
-        UnsupportedState: if there is neither a parameter nor a buffer nor any other state.
+        UnsupportedState: if its `state_dict` is empty, and it is such a metric or has tensors as attributes.
     """
-    if isinstance(piece, torch.nn.Module) and state is not None and not state:
-        hint = f": call {name}.persistent(True)" if hasattr(piece, "persistent") else ""
+    if not isinstance(piece, torch.nn.Module) or state is None or state:
+        return
+    metric = callable(getattr(piece, "persistent", None))
+    if metric or any(isinstance(value, torch.Tensor) for module in piece.modules() for value in vars(module).values()):
+        hint = f"call {name}.persistent(True)" if metric else "register its tensors as buffers"
         raise UnsupportedState(
-            f"{name} ({type(piece).__name__}) has no parameters, no buffers and no other state, so that no checkpoint "
-            f"holds anything of it{hint or ': leave it out of run.track, or register its tensors as buffers'}"
+            f"{name} ({type(piece).__name__}) has an empty state_dict, so that no checkpoint holds anything of it: "
+            f"{hint}, or leave it out of run.track"
         )
 
 

@@ -38,6 +38,7 @@ _BY_EXCEPTION = {
     "StoreUnavailable": Reason.SHUTDOWN,
     # Its subclasses, by name, because the agent does not import the trainer. `Refused` is no name for this store alone.
     "StoreBusy": Reason.SHUTDOWN,
+    "StoreUntrusted": Reason.SHUTDOWN,
     "LockBusy": Reason.SHUTDOWN,
     "WriterDied": Reason.SHUTDOWN,
     "WriterFailed": Reason.MACHINE,

@@ -171,6 +171,21 @@ def test_a_sweep_goes_on_behind_a_trial_that_has_diverged(play: Playground) -> N
     assert "failed" in play.world.run("sweep", str(play.write(parallel=1)), "--show").out
 
 
+def test_a_metric_that_the_record_has_left_out_is_read_from_the_stored_metrics(play: Playground) -> None:
+    """Given a trial with more metrics than a record has, when it has succeeded, then its value counts."""
+    run = play.sweep(parallel=1)
+    run.turn()
+    (job,) = play.waiting()
+    play.start(job)
+    play.world.store.metrics.append(job, 1, 0, b'{"step": 5, "metrics": {"test_accuracy": 0.75}}\n')
+    play.ends(job, Reason.FINISHED)
+
+    run.turn()
+
+    (trial, _) = run.turn(act=False).trials
+    assert (trial.state, trial.value) == ("COMPLETE", 0.75)
+
+
 def test_a_trial_whose_job_is_refused_fails_and_the_next_command_goes_on(play: Playground) -> None:
     """Given a job file that broke while a sweep goes on, when it is repaired, then the sweep continues."""
     run = play.sweep(parallel=1)

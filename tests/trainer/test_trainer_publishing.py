@@ -301,6 +301,28 @@ def test_metrics_that_are_no_numbers_break_neither_status_nor_history(post: Call
     assert [line["metrics"] for line in chunks] == [{"good": 1.5, "bad": None}, {"good": 2.5}]
 
 
+def test_the_record_of_a_program_with_too_many_metrics_has_its_loss_its_evaluation_and_what_ends_it(
+    post: Callable[..., Post], caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = {"entrypoint": ["loop.py"], "code": ".", "stop": {"metric": "perplexity", "patience": 2}}
+    first = post(1, spec=spec)
+    context = first.rundir.read(RunContext)
+    reporter = Reporter(first.rundir, first.store, context, SystemClock())
+    for step in (1, 2):
+        reporter.log(step, {f"grad_norm/layer{n:03d}": 1.0 for n in range(210)} | {"perplexity": 8.0, "loss": 2.0})
+    reporter.log(2, {"test_accuracy": 0.75})
+    reporter.update(step=2)
+    reporter.close()
+    recorded = first.status.metrics
+    assert {name: value for name, value in recorded.items() if not name.startswith("grad_norm/")} == {
+        "perplexity": 8.0, "loss": 2.0, "test_accuracy": 0.75,
+    }  # fmt: skip
+    assert len(recorded) == 200
+    assert [r.getMessage() for r in caplog.records] == [
+        "the job's record leaves out the metric grad_norm/layer197, and perhaps further ones"
+    ]
+
+
 def test_an_early_stop_whose_reason_cannot_be_written_ends_like_any_other(
     post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
 ) -> None:

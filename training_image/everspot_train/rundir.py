@@ -9,6 +9,7 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -204,10 +205,17 @@ class TrainingPhase(StrEnum):
         return self in (TrainingPhase.STOPPED, TrainingPhase.FINISHED, TrainingPhase.FENCED, TrainingPhase.FAILED)
 
 
-def _restrict_metrics(metrics: dict[str, float]) -> dict[str, float]:
-    """Return the metrics that the job's record takes, which the whole cluster reads and terminals show."""
+def restrict_metrics(metrics: dict[str, float], counts: Mapping[str, int] | None = None) -> dict[str, float]:
+    """Return the metrics that the job's record takes, which the whole cluster reads and terminals show.
+
+    Args:
+        metrics: The last value of each metric.
+        counts: How often each was reported. Of too many metrics those with the lowest counts are taken: an evaluation
+            rather than the figures of each layer at each step.
+    """
     names = [name for name in metrics if len(name) <= LONGEST_NAME and name.isprintable()]
-    return {name: metrics[name] for name in names[:MOST_NAMES]}
+    recorded_names = set(sorted(names, key=lambda name: (counts or {}).get(name, 0))[:MOST_NAMES])
+    return {name: metrics[name] for name in names if name in recorded_names}
 
 
 class Status(RunFile):
@@ -222,7 +230,7 @@ class Status(RunFile):
         default=None, description="Steps that read the loader once; None: the loader does not know its length."
     )
     steps_per_second: Rate = Field(default=None, description="Steps per real second, recent mean.")
-    metrics: Annotated[dict[str, float], AfterValidator(_restrict_metrics)] = Field(default_factory=dict)
+    metrics: Annotated[dict[str, float], AfterValidator(restrict_metrics)] = Field(default_factory=dict)
     durable_step: Steps = Field(default=None, description="Step of the newest published checkpoint.")
     durable_at: Utc | None = Field(default=None, description="When it was published: market time.")
     resumed_from: Steps = Field(default=None, description="Step of the checkpoint this process started from.")

@@ -244,12 +244,14 @@ class SweepRun:
             return
         progress = latest_progress(record, dossier.events)
         value = progress.metrics.get(self._spec.metric)
+        if value is None and record.state is JobState.SUCCEEDED:  # a record leaves metrics out if there are too many
+            value = read_last_value(self._session, dossier.job_id, self._spec.metric)
         if not record.state.final:
             optuna.lasts(self._study, self._spec, progress.total_steps)
             points = self._rung_points(trial, dossier.job_id, value, progress.step)
             if optuna.report(self._study, trial, points):
                 self._cancel(dossier.job_id, "other trials of the sweep do better")
-        elif value is not None and is_useful(record.state, value):
+        elif value is not None and math.isfinite(value) and is_useful(record.state, value):
             optuna.lasts(self._study, self._spec, progress.step)
             points = self._rung_points(trial, dossier.job_id, value, progress.step, ended=True)
             optuna.complete(self._study, trial, value, points)

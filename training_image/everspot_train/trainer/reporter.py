@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from everspot_store import Store, StoreError
 
 from everspot_train.metrics_buffer import MetricsBuffer
 from everspot_train.run_tracker import RunTracker
-from everspot_train.rundir import RunContext, RunDir, Status
+from everspot_train.rundir import RunContext, RunDir, Status, restrict_metrics
 from everspot_train.trainer.environment import gpu_memory_gib
 from everspot_train.trainer.loop_timing import LoopTiming
 
@@ -31,6 +31,10 @@ class Reporter:
         self._rundir, self._clock = rundir, clock
         self._lock = threading.RLock()
         self._status = Status()
+        self._counts: Counter[str] = Counter()
+        stop = context.submission.spec.stop
+        self._always_recorded = {"loss"} | ({stop.metric} if stop is not None else set())
+        self._reported_left_out = False
         self._marks: deque[tuple[timedelta, int]] = deque()
         self._written = self._chunked = clock.monotonic()
         self._metrics = MetricsBuffer(store, context.job_id, context.epoch, clock)
@@ -69,6 +73,7 @@ class Reporter:
             self.tracker.add(step, metrics)
         with self._lock:
             self._status = self._status.model_copy(update={"metrics": update_metrics(self._status.metrics, metrics)})
+            self._counts.update(metrics.keys())
             self._metrics.add(step, metrics)
 
     def close(self) -> None:
@@ -89,13 +94,23 @@ class Reporter:
         self._written = self._clock.monotonic()
         self._status = self._status.model_copy(update={"gpu_memory_gib": gpu_memory_gib(), **self._times()})
         try:
-            self._rundir.write(self._status)
+            self._rundir.write(self._status.model_copy(update={"metrics": self._recorded_metrics()}))
         except OSError as error:  # such as a full disk; the next write has these fields, too
             if not self._write_failed:
                 log.warning("the agent does not hear of step %s, training goes on: %s", self._status.step, error)
             self._write_failed = True
         else:
             self._write_failed = False
+
+    def _recorded_metrics(self) -> dict[str, float]:
+        """Return the metrics for the job's record. The first time that metrics are left out, log one of them."""
+        metrics = self._status.metrics
+        recorded = restrict_metrics(metrics, dict(self._counts) | dict.fromkeys(self._always_recorded, 0))
+        if len(recorded) < len(metrics) and not self._reported_left_out:
+            self._reported_left_out = True
+            name = next(name for name in metrics if name not in recorded)
+            log.warning("the job's record leaves out the metric %.100s, and perhaps further ones", name)
+        return recorded
 
     def _times(self) -> dict[str, float]:
         timing = self.timing

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from everspot_core.schedule import Assign, Cap, Hold, Launch, Release, Stay, Stop, Tariff, Why, describe_action
+from everspot_core.schedule import Cap, Hold, Launch, Stay, Stop, Tariff, Why, describe_action
 from everspot_core.schedule.provisioning import launch_cap
 from everspot_core.schedule.provisioning.launch_cap import CapRoom
 from everspot_core.schedule.view import instance_pool
@@ -221,28 +221,6 @@ def test_a_job_holds_reserved_room_as_long_as_its_work_takes_on_the_type(speed, 
     jobs = [job("waits", due=40, work=WORK, resources=LARGE_NEED)]
     jobs += [job("small", work=outlook(20), speeds={"t": speed, "large": speed})]
     assert launched(decide(jobs, pools=pools, cap=cap(1), types=(TYPE, LARGE))) == ["small"] * is_launched
-
-
-@pytest.mark.parametrize(
-    ("work", "instances", "limit", "reused"),
-    [
-        (outlook(20), 1, cap(1), 1),  # over before the last safe moment
-        (outlook(200), 1, cap(1), 0),
-        (None, 1, cap(1), 0),
-        (outlook(200), 1, cap(2), 1),
-        (outlook(200), 3, cap(3), 2),  # one instance less makes enough room
-        (outlook(200), 3, cap(2), 3),  # more run than the cap allows: no instance is kept from a job for that
-    ],
-)
-def test_an_instance_is_not_handed_on_to_a_job_that_holds_it_when_its_room_is_reserved(work, instances, limit, reused):
-    pools = [pool(kind=LARGE, available=0, behaviour=AWAY), pool(ON_DEMAND, kind=LARGE), *POOLS]
-    jobs = [job("waits", due=40, work=WORK, resources=LARGE_NEED)]
-    jobs += [job(f"small-{number}", work=work) for number in range(instances)]
-    idle = [instance(f"n-{number}", launched_for=f"ended-{number}", idle_since=NOW) for number in range(instances)]
-    actions = decide(jobs, idle, pools, cap=limit, types=(TYPE, LARGE), idle_limit=HOUR)
-    assert len([a for a in actions if isinstance(a, Assign)]) == reused
-    assert len([a for a in actions if isinstance(a, Release)]) == instances - reused
-    assert launched(actions) == []
 
 
 def test_spot_that_is_on_its_way_makes_room_for_the_on_demand_that_is_needed_instead():

@@ -2,12 +2,12 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from everspot_core.schedule.actions import ReasonFigures
 from everspot_core.schedule.tariff import EPSILON, Tariff
-from everspot_core.schedule.view import ClusterView, InstanceView, JobView, PoolView, instance_pool
+from everspot_core.schedule.view import ClusterView, InstanceView, instance_pool
 
 
 class _Room(NamedTuple):
@@ -114,18 +114,6 @@ class CapRoom:
             since: When they are launched at the latest; None: at any moment.
         """
         self._reservations.add(_Room(count, count * usd_per_hour), since)
-
-    def reserve_for(self, job: JobView, on_demand: Iterable[PoolView], since: datetime | None) -> None:
-        """Reserve room for the on-demand instance that a job with a deadline may need later, unless the cap can never
-        fit the instance. `on_demand`, `since`: its pools, and its moment, as in `reserve`."""
-        usd = min((pool.usd_per_hour for pool in on_demand), default=0.0)
-        if job.submission.deadline_at is not None and self.ever(job.nodes, usd):
-            self.reserve(job.nodes, usd, since)
-
-    @property
-    def is_exceeded(self) -> bool:
-        """Whether what runs and comes exceeds the cap already, or its cost is not known."""
-        return self._cap is not None and not self.fits(0, 0.0, until=datetime.min.replace(tzinfo=UTC))
 
     def close(self) -> None:
         """Launch nothing more in this round."""

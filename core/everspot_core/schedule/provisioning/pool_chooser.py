@@ -69,7 +69,7 @@ class PoolChooser:
         if not pools:
             if able.pools:
                 cheapest = min(able.pools, key=lambda pool: pool.usd_per_hour)
-                until = self.gone_by(job, cheapest.key, offers)
+                until = self._gone_by(job, cheapest.key, offers)
                 self._at_cap[job.job_id] = self._room.figures(job.nodes, cheapest.usd_per_hour, until)
             return None
         usd, gpus = max(p.usd_per_hour for p in pools), max(p.instance_type.gpus for p in pools)
@@ -112,7 +112,9 @@ class PoolChooser:
         Args:
             since: When the instance is launched at the latest; None: at any moment.
         """
-        self._room.reserve_for(job, offers.on_demand_pools, since)
+        usd = min((p.usd_per_hour for p in offers.on_demand_pools), default=0.0)
+        if job.submission.deadline_at is not None and self._room.ever(job.nodes, usd):
+            self._room.reserve(job.nodes, usd, since)
 
     def keep_room(self, job: JobView, offers: Offers) -> None:
         """Keep room that becomes free for this job, so that later jobs do not take it bit by bit; unless the cap can
@@ -121,7 +123,7 @@ class PoolChooser:
         if any(self._room.ever(job.nodes, p.usd_per_hour) for p in pools):
             self._room.close()
 
-    def gone_by(self, job: JobView, pool: PoolKey, offers: Offers) -> datetime:
+    def _gone_by(self, job: JobView, pool: PoolKey, offers: Offers) -> datetime:
         """Return when an instance of the pool that the job gets now has ended again at the latest. The second
         changeover is for the end of the instance. A job with hours ends no later than that: it gives its instance back
         when they end, and its next one is judged anew."""
@@ -131,7 +133,7 @@ class PoolChooser:
         return self._now + work.remaining_upper / speed + 2 * work.changeover_upper
 
     def _fits(self, job: JobView, pool: PoolView, offers: Offers, *, without: Iterable[InstanceView] = ()) -> bool:
-        until = self.gone_by(job, pool.key, offers)
+        until = self._gone_by(job, pool.key, offers)
         return self._room.fits(job.nodes, pool.usd_per_hour, without, until=until)
 
     def _able(self, to: MarketChoice, offers: Offers) -> Acceptable:

@@ -35,7 +35,6 @@ from everspot_core.schedule.placement.gangs import instance_record
 from everspot_core.schedule.placement.queue import hopeless, is_aged, precedence, queue_order, slack
 from everspot_core.schedule.plan_state import PlanState
 from everspot_core.schedule.provisioning.inflight import FreeSlot, InFlight
-from everspot_core.schedule.provisioning.launch_cap import CapRoom
 from everspot_core.schedule.provisioning.pending_launches import Launches
 from everspot_core.schedule.provisioning.pool_chooser import PoolChooser
 from everspot_core.schedule.provisioning.shared_capacity import SharedRoom
@@ -76,18 +75,13 @@ class _Spares:
 def provision(state: PlanState, placed: Iterable[Assign | Hold]) -> list[Action]:
     """Return the assignments of `placed`, launches for the jobs that would otherwise wait, and then releases."""
     view, jobs = state.view, state.jobs
-    provisioning, placed = _Provisioning(state), list(placed)
+    provisioning = _Provisioning(state)
     actions, waiting = list[Action](), dict[str, Hold]()
-    reserving = [jobs[a.job_id] for a in placed if isinstance(a, Hold) and a.cause not in WITHHELD]
     for action in placed:
         if isinstance(action, Assign):
             refused = provisioning.refused(jobs[action.job_id])
             if refused is not None:
                 actions.append(refused)
-                continue
-            if not provisioning.leaves_reserved_room(jobs[action.job_id], action, reserving):
-                hold = Hold(job_id=action.job_id, cause=Why.NO_FREE_INSTANCE, figures={"present": 0})
-                waiting[action.job_id] = hold
                 continue
             provisioning.seat(jobs[action.job_id], action)
         elif isinstance(action, Hold) and not view.draining:
@@ -128,37 +122,6 @@ class _Provisioning:
         self._spares = _Spares(state)
         self._in_flight = InFlight(view, now, self._reuse)
         self._instances = state.instances
-        self._rooms: dict[_Press, CapRoom] = {}
-        self._not_reused: list[InstanceView] = []
-
-    def leaves_reserved_room(self, job: JobView, action: Assign, reserving: Iterable[JobView]) -> bool:
-        """Return whether the job may take the instances that were launched for another job: under the cap the job must
-        not hold them when a more urgent job with a deadline needs the room. The same holds for a launch.
-
-        Args:
-            job: The job that gets the instances.
-            action: Its assignment.
-            reserving: The jobs that wait, and may reserve room.
-        """
-        chosen = [self._instances[name] for name in (action.instance_id, *action.gang)]
-        reused = [i for i in chosen if i.launched_for not in (None, job.job_id)]
-        pool = instance_pool(chosen[0])
-        if self.view.cap is None or not reused or pool is None:
-            return True
-        press = _press(job, self.view, self.now)
-        if press not in self._rooms:
-            self._rooms[press] = room = CapRoom(self.view)
-            for other in reserving:
-                if other.submission.deadline_at is None or _press(other, self.view, self.now) >= press:
-                    continue
-                if not self.launches.coming(other, None):
-                    offers = self._launching.offers(other)
-                    room.reserve_for(other, offers.on_demand_pools, self._steering.on_demand_at(other, offers))
-        room, until = self._rooms[press], self._launching.gone_by(job, pool, self._launching.offers(job))
-        if room.is_exceeded or room.fits(0, 0.0, self._not_reused, until=until):
-            return True
-        self._not_reused += reused
-        return False
 
     def seat(self, job: JobView, action: Assign) -> None:
         """Record the job's instance. Other launches for the job are released, unless the job would still move to

@@ -273,3 +273,20 @@ def test_time_in_another_cluster_is_not_lost_to_the_interruption_before_it():
     assert (before.resumed_at, before.changeover_seconds, before.steps_redone) == (None, None, None)
     assert (after.resumed_at, after.changeover_seconds) == (at(91_160), 160)
     assert job.lost_seconds == 100 + (91_160 - 90_160), "until it departed, and the loss of the second attempt"
+
+
+@pytest.mark.parametrize(
+    "answer", [{"end": "refused", "usd": None}, {"end": "withdrawn"}, {"end": "returned", "usd": 0.0}]
+)
+def test_an_offer_that_came_to_nothing_ends_no_lost_time(answer):
+    events = [
+        *interrupted_job()["job-1"][:7],  # interrupted at 620, after a notice at 600
+        event(EventKind.DEPARTED, 700, cluster="west", visit="v-1", iid=None),
+        event(EventKind.RETURNED, 900, cluster="west", visit="v-1", iid=None, **answer),
+        event(EventKind.ASSIGNED, 2000, epoch=2, iid="i-2"),
+        event(EventKind.TRAINING, 2060, epoch=2, iid="i-2", from_step=500, restored=True),
+    ]
+    launches = [launch(), launch("i-2", seconds=1900)]
+    job = compute(launches, [end(720)], [price(0.036)], {"job-1": events}).jobs[0]
+    assert [each.resumed_at for each in job.interruptions] == [at(2060)]
+    assert job.lost_seconds == 2060 - 600

@@ -17,8 +17,8 @@ Definitions, used by report and budget alike:
 - *Time redone* after it: from the moment when the work that survived was durable until the attempt's end, if it
   trained. A program that kept nothing redoes all of the attempt; one that kept its state after the notice, nothing.
 - *Time lost* by it: from the notice (or, without one, from the moment when the work that survived was durable) until
-  training runs again, the job departs to another cluster, or the job ends. Spans that overlap are counted once. What
-  a job loses in another cluster is in the report there.
+  training runs again, the job departs to a cluster in which it gets instances, or the job ends. Spans that overlap
+  are counted once. What a job loses in another cluster is in the report there.
 """
 
 from collections import defaultdict
@@ -34,6 +34,7 @@ from everspot_core.costs.prices import seconds_between
 from everspot_core.jobs.events import STOP_TRIGGER
 from everspot_core.jobs.records import Event, EventKind, JobRecord, Reason
 from everspot_core.jobs.reported_values import MOST_SECONDS, parse_count, parse_number
+from everspot_core.jobs.visit_records import TripEnd
 
 _FINAL = {EventKind.FINISHED, EventKind.FAILED, EventKind.CANCELLED}
 _RELEASE = _FINAL | {EventKind.INTERRUPTED, EventKind.LOST, EventKind.ERROR}
@@ -182,7 +183,18 @@ def attempts(
         history.append(_attempt(last, assigned, successor, final, (reported or {}).get(epoch, 0)))
     if history and record is not None:
         history[-1] = _ended_by_record(history[-1], record)
-    return _with_departures(history, [e.at for e in ordered if e.kind is EventKind.DEPARTED])
+    return _with_departures(history, _departures(ordered))
+
+
+def _departures(events: Sequence[Event]) -> list[datetime]:
+    """Return when the job left for a cluster in which it got instances, or may have got some."""
+    idle_visits = {
+        event.data.get("visit")
+        for event in events
+        if event.kind is EventKind.RETURNED
+        and (event.data.get("end") in (TripEnd.REFUSED, TripEnd.WITHDRAWN) or event.data.get("usd") == 0)
+    }
+    return [e.at for e in events if e.kind is EventKind.DEPARTED and e.data.get("visit") not in idle_visits]
 
 
 def _with_departures(history: list[Attempt], departures: Sequence[datetime]) -> list[Attempt]:

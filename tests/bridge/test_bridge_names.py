@@ -33,7 +33,7 @@ costexplorer/costAllocationTag:CostAllocationTag eks/podIdentityAssociation:PodI
 AWS_FUNCTIONS = """
 index/getAvailabilityZones:getAvailabilityZones index/getCallerIdentity:getCallerIdentity index/getRegion:getRegion
 index/getPartition:getPartition ssm/getParameter:getParameter ec2/getAmi:getAmi iam/getPolicyDocument:getPolicyDocument
-ec2/getVpc:getVpc ec2/getSubnet:getSubnet ec2/getPrefixList:getPrefixList
+ec2/getVpc:getVpc ec2/getSubnet:getSubnet ec2/getPrefixList:getPrefixList ec2/getSecurityGroups:getSecurityGroups
 iam/getRole:getRole ec2/getVpcEndpoint:getVpcEndpoint ec2/getRouteTable:getRouteTable
 ec2/getInstanceTypeOfferings:getInstanceTypeOfferings ebs/getDefaultKmsKey:getDefaultKmsKey kms/getKey:getKey
 servicequotas/getServiceQuota:getServiceQuota eks/getCluster:getCluster

@@ -1,6 +1,7 @@
 """The tracker's thread: what waits is bounded, what fails is tried again, and nobody waits for it."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,17 +12,24 @@ import pytest
 from everspot_core.jobs.tracking import Tracking
 from everspot_store import SystemClock
 from everspot_train import run_tracker
-from everspot_train.mlflow_client import MlflowClient, TrackerRefused, TrackerUnavailable
+from everspot_train.mlflow_client import MlflowClient, TrackerUnavailable
 from everspot_train.run_tracker import RunStatus, RunTracker
 from everspot_train.rundir import RunContext
 from trainer_post import Post
 
 
+def refused_key(key: str) -> bool:
+    """As `mlflow/utils/validation.py` of releases that take no colon; `refused` stands for what no client knows."""
+    return len(key) > 250 or re.fullmatch(r"[/\w.\- ]+", key) is None or key == "refused"
+
+
 class Server:
-    """Answers as it is told to: a status and a document by path. `calls`: path, headers and document of each."""
+    """Answers as it is told to: a status and a document by path, with MLflow's limits of a request. `calls`: path,
+    headers and document of each. `accepted`: the batches that were logged."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.accepted: list[dict[str, Any]] = []
         self.answers: dict[str, tuple[int, dict[str, Any]]] = {
             "experiments/get-by-name": (200, {"experiment": {"experiment_id": "1"}}),
             "runs/search": (200, {"runs": [{"info": {"run_id": "r"}}]}),
@@ -34,6 +42,11 @@ class Server:
                 path = self.path.partition("?")[0].removeprefix("/api/2.0/mlflow/")
                 outer.calls.append((path, dict(self.headers), json.loads(self.rfile.read(length) or b"{}")))
                 status, document = outer.answers.get(path, (200, {}))
+                values = [outer.calls[-1][2].get(kind, []) for kind in ("metrics", "params", "tags")]
+                if sum(map(len, values)) > 1000 or any(refused_key(pair["key"]) for pairs in values for pair in pairs):
+                    status, document = 400, {"error_code": "INVALID_PARAMETER_VALUE", "message": "no"}
+                elif path == "runs/log-batch" and status == 200:
+                    outer.accepted.append(outer.calls[-1][2])
                 self.send_response(status)
                 if 300 <= status < 400:
                     self.send_header("Location", document["location"])
@@ -115,14 +128,14 @@ def test_closing_does_not_wait_longer_than_it_may(
     tracker.close(RunStatus.SCHEDULED, 1, hurry=True)
     assert tracker._thread.is_alive()  # it was left behind
     assert time.monotonic() - began < run_tracker.CLOSE_SECONDS
-    server.answers["runs/search"] = (403, {})  # which ends the thread
+    server.answers["runs/search"] = (403, {"error_code": "PERMISSION_DENIED"})  # which ends the thread
 
 
 def test_credentials_are_sent_to_the_server_and_not_to_where_it_redirects(server: Server) -> None:
     other = Server()
     server.answers["runs/update"] = (307, {"location": f"{other.url}/api/2.0/mlflow/runs/update"})
     client = MlflowClient(server.url, {"MLFLOW_TRACKING_TOKEN": "a-token"})
-    with pytest.raises(TrackerRefused):
+    with pytest.raises(TrackerUnavailable):
         client.update("r", "RUNNING", None)
     assert server.calls[0][1]["Authorization"] == "Bearer a-token" and other.calls == []
     other.http.shutdown()
@@ -135,3 +148,48 @@ def test_an_answer_that_is_no_answer_counts_as_none(server: Server) -> None:
     server.answers["runs/search"] = (200, [])  # type: ignore[assignment]
     with pytest.raises(TrackerUnavailable):
         MlflowClient(server.url, {}).find_run("1", "everspot.job", "j")
+
+
+def test_a_full_queue_is_sent_in_requests_that_have_room_for_the_tags(
+    server: Server, tracker: RunTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tracker, "LONGEST_PAUSE", 0.1)
+    server.answers["runs/search"] = (503, {})
+    tracker.begin(0)
+    for step in range(250):
+        tracker.add(step, {f"figure{n}": float(step) for n in range(10)})
+    server.answers["runs/search"] = (200, {"runs": [{"info": {"run_id": "r"}}]})
+    tracker.close(RunStatus.FINISHED, 250)
+    assert sum(m["key"].startswith("figure") for batch in server.accepted for m in batch["metrics"]) == 2500
+    tags = {tag["key"] for batch in server.accepted for tag in batch["tags"]}
+    assert tags >= {"everspot.attempt.1", "everspot.interruptions"}
+    assert server.accepted == server.batches()
+
+
+@pytest.mark.parametrize("name", ["eval/" + "x" * 300, "acc:top1", "refused"])
+def test_a_name_that_mlflow_refuses_takes_no_other_metric_with_it(
+    server: Server, tracker: RunTracker, name: str
+) -> None:
+    tracker.begin(0)
+    for step in range(40):
+        tracker.add(step, {"loss": 1.0, name: 2.0, "accuracy": 3.0})
+    tracker.close(RunStatus.FINISHED, 40)
+    sent = [(m["key"], m["step"]) for batch in server.accepted for m in batch["metrics"]]
+    assert [step for key, step in sent if key == "loss"] == list(range(40))
+    assert [step for key, step in sent if key == "accuracy"] == list(range(40))
+    assert sum(key not in ("loss", "accuracy", "everspot/interruptions") for key, _ in sent) == 40 * (name != "refused")
+    assert {tag["key"] for batch in server.accepted for tag in batch["tags"]} >= {"everspot.attempt.1"}
+
+
+@pytest.mark.parametrize("status", [302, 401, 403, 404])
+def test_a_page_of_a_proxy_ends_no_tracking(
+    server: Server, tracker: RunTracker, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """Only an answer with an error code is MLflow's."""
+    monkeypatch.setattr(run_tracker, "LONGEST_PAUSE", 0.1)
+    server.answers["runs/log-batch"] = (status, {"location": "https://login.example.com"})
+    tracker.add(1, {"loss": 1.0})
+    wait_for(lambda: len(server.batches()) > 2)
+    server.answers["runs/log-batch"] = (200, {})
+    tracker.close(RunStatus.FINISHED, 1)
+    assert [m["key"] for batch in server.accepted for m in batch["metrics"]] == ["loss"]

@@ -4,6 +4,7 @@ https://mlflow.org/docs/latest/api_reference/rest-api.html
 """
 
 import base64
+import hashlib
 import json
 import posixpath
 import re
@@ -16,16 +17,18 @@ from typing import Any, NamedTuple
 
 from everspot_core.jobs.tracking import allows_credentials
 
-MOST_METRICS = 1000
-"""The most metrics that MLflow takes in one `log-batch`."""
+MOST_ENTITIES = 1000
+"""The most metrics, parameters and tags together that MLflow takes in one `log-batch`."""
+LONGEST_KEY = 250
+"""The longest name of a metric, parameter or tag (`MAX_ENTITY_KEY_LENGTH`), characters."""
 _TIMEOUT = 10.0
 _MOST_BYTES = 1 << 20
 _TRY_AGAIN = (408, 425, 429)
-_NOT_OF_A_KEY = re.compile(r"[^\w.\- :/]+")
+_NOT_OF_A_KEY = re.compile(r"[^\w.\- /]+")
 
 
 class TrackerUnavailable(Exception):
-    """The server did not answer, or asks to be called later."""
+    """MLflow did not answer, but perhaps a proxy in front of it, or it asks to be called later."""
 
 
 class TrackerRefused(Exception):
@@ -135,7 +138,7 @@ def _read_error(error: urllib.error.HTTPError) -> TrackerUnavailable | TrackerRe
     except (OSError, HTTPException, ValueError, AttributeError):
         code, message = "", ""
     words = f"HTTP {error.code} {code} {message}".strip()
-    if error.code >= 500 or error.code in _TRY_AGAIN:
+    if not code or error.code >= 500 or error.code in _TRY_AGAIN:
         return TrackerUnavailable(words)
     return TrackerRefused(words, code)
 
@@ -153,16 +156,20 @@ def _authorization(url: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"key": to_key(name), "value": value} for name, value in values.items()]
+    return [{"key": key, "value": value} for key, value in {to_key(n): v for n, v in values.items()}.items()]
 
 
 def to_key(name: str) -> str:
     """Return the key under which MLflow takes a metric, parameter or tag: what it allows in none becomes `_`.
 
     MLflow refuses a whole request for one wrong key (`mlflow/utils/validation.py`). A key has letters, digits and
-    `_-. :/`, and is a relative path as `normpath` writes it.
+    `_-. /`, in later releases `:` too, and is a relative path as `normpath` writes it. A key that is too long ends in
+    a digest.
     """
     key = _NOT_OF_A_KEY.sub("_", name)
     if key != posixpath.normpath(key) or key.startswith(("/", "..")) or key == ".":
         key = key.replace("/", "_").strip(".")
+    if len(key) > LONGEST_KEY:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+        key = f"{key[: LONGEST_KEY - 9].rstrip('/.')}-{digest}"
     return key or "_"

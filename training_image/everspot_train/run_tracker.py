@@ -18,7 +18,7 @@ from everspot_core.clock import Clock
 from everspot_core.jobs.job import JobSpec
 from everspot_core.jobs.tracking import Tracking
 
-from everspot_train.mlflow_client import MOST_METRICS, Metric, MlflowClient, TrackerRefused, TrackerUnavailable
+from everspot_train.mlflow_client import MOST_ENTITIES, Metric, MlflowClient, TrackerRefused, TrackerUnavailable
 from everspot_train.rundir import RunContext
 
 JOB_TAG = "everspot.job"
@@ -67,10 +67,12 @@ class RunTracker:
         self._experiment: str | None = None
         self._status = RunStatus.RUNNING
         self._sent_status: RunStatus | None = None
+        self._refused_names: set[str] = set()
         self._refused = False
         self._wake, self._closing = threading.Event(), False
         self._thread = threading.Thread(target=self._work, name="everspot-mlflow", daemon=True)
         self._params = job_params(context.submission.spec)
+        self._job_tags = {name: value[:_LONGEST_PARAM] for name, value in context.submission.spec.tags.items()}
         self._thread.start()
 
     @classmethod
@@ -165,17 +167,19 @@ class RunTracker:
                     self._put(name, value, self._step)
 
     def _send(self) -> None:
-        """Send everything that waits. A batch that the server refuses is dropped, and the next ones are sent."""
+        """Send everything that waits. What the server refuses is left out, and everything else is sent."""
         run_id = self._run()
         while True:
             with self._lock:
-                batch = [self._waiting[n] for n in range(min(MOST_METRICS, len(self._waiting)))]
                 tags, status = dict(self._tags), self._status
-            if self._params:  # apart: a parameter that is refused takes no metric with it
-                self._send_batch(run_id, [], self._params, {})
+                size = min(MOST_ENTITIES - len(tags), len(self._waiting))
+                batch = [self._waiting[n] for n in range(size)]
+            if self._params:  # apart: a parameter or a tag of the user that is refused takes no metric with it
+                self._send_batch(run_id, self._params, {})
+                self._send_batch(run_id, {}, self._job_tags)
                 self._params = {}
             if batch or tags:
-                self._send_batch(run_id, batch, {}, tags)
+                self._send_metrics(run_id, batch, tags)
                 with self._lock:
                     for metric in batch:  # meanwhile the oldest may have been dropped
                         if self._waiting and self._waiting[0] is metric:
@@ -187,15 +191,38 @@ class RunTracker:
             if not self._waiting:
                 return
 
-    def _send_batch(self, run_id: str, batch: list[Metric], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    def _send_metrics(self, run_id: str, batch: list[Metric], tags: Mapping[str, str]) -> None:
+        """Send metrics and tags. A request that is refused is halved until the refused metric is alone. No further
+        value of that metric is sent."""
+        batch = [metric for metric in batch if metric.name not in self._refused_names]
+        if len(batch) + len(tags) == 0:
+            return
         try:
-            self._client.log(run_id, batch, params, tags)
+            self._client.log(run_id, batch, {}, tags)
         except TrackerRefused as error:
-            if error.code != "INVALID_PARAMETER_VALUE":
-                raise
-            if not self._refused:
-                _log.warning("MLflow refuses some metrics or parameters, which are left out: %s", error)
-            self._refused = True
+            self._leave_out(error)
+            if len(batch) == 1 and not tags:
+                self._refused_names.add(batch[0].name)
+            elif batch:
+                half = len(batch) // 2
+                self._send_metrics(run_id, batch[:half], {})
+                self._send_metrics(run_id, batch[half:], {})
+                self._send_metrics(run_id, [], tags)
+
+    def _send_batch(self, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        if params or tags:
+            try:
+                self._client.log(run_id, [], params, tags)
+            except TrackerRefused as error:
+                self._leave_out(error)
+
+    def _leave_out(self, error: TrackerRefused) -> None:
+        """Log the first refusal of values. Raise any other refusal."""
+        if error.code != "INVALID_PARAMETER_VALUE":
+            raise error
+        if not self._refused:
+            _log.warning("MLflow refuses some metrics, parameters or tags, which are left out: %s", error)
+        self._refused = True
 
     def _run(self) -> str:
         """Return the job's run. It is looked for before it is created: an earlier attempt, or a request whose answer
@@ -207,8 +234,7 @@ class RunTracker:
                 self._experiment = self._client.find_experiment(self._tracking.experiment or spec.name)
             self._run_id = self._client.find_run(self._experiment, JOB_TAG, job_id)
             if self._run_id is None:
-                tags = {JOB_TAG: job_id, **{name: value[:_LONGEST_PARAM] for name, value in spec.tags.items()}}
-                self._run_id = self._client.create_run(self._experiment, job_id, _milliseconds(), tags)
+                self._run_id = self._client.create_run(self._experiment, job_id, _milliseconds(), {JOB_TAG: job_id})
         return self._run_id
 
 

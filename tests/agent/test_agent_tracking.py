@@ -12,6 +12,7 @@ import pytest
 from agent_helpers import Cluster, eventually
 from everspot_core.costs.ledger import PricePoint
 from everspot_core.jobs.records import JobState, Market, Reason
+from everspot_core.jobs.tracking import derive_run_id
 from mlflow_server import MlflowServer, serving
 
 LOOPS = Path(__file__).parent / "programs" / "loops"
@@ -157,9 +158,12 @@ def test_attempts_of_a_program_with_wandb_write_one_run_into_the_outputs(cluster
         record = cluster.wait_state("job-1", *ENDED, seconds=LONG)
     assert record.state is JobState.SUCCEEDED, cluster.printed()
     lines = [line.split() for line in cluster.printed().splitlines() if line.startswith("run ")]
-    assert [line[:3] for line in lines] == [["run", "job-1", "vision"]] * 2
+    job = cluster.store.jobs.get("job-1")
+    assert job is not None
+    run = derive_run_id("job-1", job.value.submitted_at)
+    assert [line[:3] for line in lines] == [["run", run, "vision"]] * 2
     folds = [line for line in cluster.printed().splitlines() if line.startswith("fold ")]
-    assert folds == ["fold job-1-fold-2"] * 2, "a second run at the same time has an id of its own, in each attempt"
+    assert folds == [f"fold {run}-fold-2"] * 2, "a second run at the same time has an id of its own, in each attempt"
     runs = [output for output in cluster.store.outputs("job-1").list() if output.path.endswith(".wandb")]
     assert {output.epoch for output in runs} == {1, 2}
     assert all(output.path.startswith("wandb/offline-run-") and "job-1" in output.path for output in runs)

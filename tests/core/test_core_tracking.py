@@ -1,11 +1,11 @@
 """Where a job's metrics go besides the store: the fields of the job, and what a run has cost so far."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from everspot_core.jobs.job import JobSpec
-from everspot_core.jobs.tracking import Spending, Tracking, allows_credentials, wandb_settings
+from everspot_core.jobs.tracking import Spending, Tracking, allows_credentials, derive_run_id, wandb_settings
 from pydantic import ValidationError
 
 SERVER = "https://mlflow.example.com"
@@ -48,13 +48,16 @@ def test_credentials_leave_the_machine_by_https_alone() -> None:
 
 
 def test_wandb_writes_one_run_offline_unless_there_is_a_key() -> None:
-    assert wandb_settings(None, "j", {}) == wandb_settings(Tracking(mlflow=SERVER), "j", {}) == {}
-    offline = wandb_settings(Tracking(wandb="vision/resnet"), "resnet-1", {})
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    assert wandb_settings(None, "j", at, {}) == wandb_settings(Tracking(mlflow=SERVER), "j", at, {}) == {}
+    offline = wandb_settings(Tracking(wandb="vision/resnet"), "resnet-1", at, {})
+    of_another_cluster = wandb_settings(Tracking(wandb="vision/resnet"), "resnet-1", at + timedelta(seconds=1), {})
+    assert of_another_cluster["WANDB_RUN_ID"] != offline["WANDB_RUN_ID"]
     assert offline == {
-        "WANDB_PROJECT": "resnet", "WANDB_ENTITY": "vision", "WANDB_RUN_ID": "resnet-1", "WANDB_NAME": "resnet-1",
-        "WANDB_RESUME": "allow", "WANDB_MODE": "offline",
+        "WANDB_PROJECT": "resnet", "WANDB_ENTITY": "vision", "WANDB_NAME": "resnet-1",
+        "WANDB_RUN_ID": derive_run_id("resnet-1", at), "WANDB_RESUME": "allow", "WANDB_MODE": "offline",
     }  # fmt: skip
-    assert "WANDB_MODE" not in wandb_settings(Tracking(wandb="resnet"), "resnet-1", {"WANDB_API_KEY": "ssm:/key"})
+    assert "WANDB_MODE" not in wandb_settings(Tracking(wandb="resnet"), "resnet-1", at, {"WANDB_API_KEY": "ssm:/key"})
 
 
 def test_what_is_not_known_of_the_cost_is_no_figure() -> None:

@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -193,3 +194,28 @@ def test_a_page_of_a_proxy_ends_no_tracking(
     server.answers["runs/log-batch"] = (200, {})
     tracker.close(RunStatus.FINISHED, 1)
     assert [m["key"] for batch in server.accepted for m in batch["metrics"]] == ["loss"]
+
+
+def test_jobs_of_two_clusters_that_have_the_same_id_are_two_runs(
+    server: Server, post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the trials of one sweep file have in each cluster. The attempts of a job are one run."""
+    monkeypatch.setattr(run_tracker, "SEND_EVERY", 0.02)
+    server.answers |= {
+        "runs/search": (200, {}),
+        "runs/create": (200, {"run": {"info": {"run_id": "r"}}}),
+    }
+    context = post().rundir.read(RunContext)
+    assert context is not None
+    at = context.submission.submitted_at
+    for submitted_at in (at, at, at + timedelta(days=1)):
+        submission = context.submission.model_copy(update={"submitted_at": submitted_at})
+        attempt = context.model_copy(update={"submission": submission})
+        tracker = RunTracker(attempt, Tracking(mlflow=server.url), SystemClock(), {})
+        tracker.begin(0)
+        tracker.close(RunStatus.FINISHED, 0)
+    created = [{t["key"]: t["value"] for t in d["tags"]} for path, _, d in server.calls if path == "runs/create"]
+    assert {tags["everspot.job"] for tags in created} == {context.job_id}
+    first, again, other = (d["filter"] for path, _, d in server.calls if path == "runs/search")
+    assert first == again != other
+    assert [tags["everspot.run"] in f for tags, f in zip(created, (first, again, other), strict=True)] == [True] * 3

@@ -16,12 +16,14 @@ from enum import StrEnum
 
 from everspot_core.clock import Clock
 from everspot_core.jobs.job import JobSpec
-from everspot_core.jobs.tracking import Tracking
+from everspot_core.jobs.tracking import Tracking, derive_run_id
 
 from everspot_train.mlflow_client import MOST_ENTITIES, Metric, MlflowClient, TrackerRefused, TrackerUnavailable
 from everspot_train.rundir import RunContext
 
 JOB_TAG = "everspot.job"
+RUN_TAG = "everspot.run"
+"""The tag by which the attempts find their run."""
 MOST_WAITING = 20_000
 """The most metrics that wait for the server."""
 SEND_EVERY = 5.0
@@ -232,9 +234,10 @@ class RunTracker:
             job_id = visit.job_id if visit is not None else self._context.job_id
             if self._experiment is None:
                 self._experiment = self._client.find_experiment(self._tracking.experiment or spec.name)
-            self._run_id = self._client.find_run(self._experiment, JOB_TAG, job_id)
+            tags = {JOB_TAG: job_id, RUN_TAG: derive_run_id(job_id, self._context.submission.submitted_at)}
+            self._run_id = self._client.find_run(self._experiment, RUN_TAG, tags[RUN_TAG])
             if self._run_id is None:
-                self._run_id = self._client.create_run(self._experiment, job_id, _milliseconds(), {JOB_TAG: job_id})
+                self._run_id = self._client.create_run(self._experiment, job_id, _milliseconds(), tags)
         return self._run_id
 
 

@@ -1,7 +1,9 @@
 """Trackers that get a job's metrics besides the store: MLflow, and Weights & Biases."""
 
+import hashlib
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -83,12 +85,27 @@ def allows_credentials(url: str) -> bool:
         return False
 
 
-def wandb_settings(tracking: Tracking | None, job_id: str, secrets: Mapping[str, str]) -> dict[str, str]:
+def derive_run_id(job_id: str, submitted_at: datetime) -> str:
+    """Return the name of a job's run at a tracker, the same for all attempts and visits.
+
+    The id alone does not do: the trials of a sweep have the same ids in each cluster, and a tracker has several.
+    """
+    return f"{job_id}-{hashlib.sha256(f'{submitted_at.timestamp():.6f}'.encode()).hexdigest()[:8]}"
+
+
+def wandb_settings(
+    tracking: Tracking | None, job_id: str, submitted_at: datetime, secrets: Mapping[str, str]
+) -> dict[str, str]:
     """Return the variables with which the `wandb` of all attempts writes one run; empty without a project."""
     if tracking is None or tracking.wandb is None:
         return {}
     team, _, project = tracking.wandb.rpartition("/")
-    settings = {"WANDB_PROJECT": project, "WANDB_RUN_ID": job_id, "WANDB_NAME": job_id, "WANDB_RESUME": "allow"}
+    settings = {
+        "WANDB_PROJECT": project,
+        "WANDB_RUN_ID": derive_run_id(job_id, submitted_at),
+        "WANDB_NAME": job_id,
+        "WANDB_RESUME": "allow",
+    }
     settings |= {"WANDB_ENTITY": team} if team else {}
     return settings if WANDB_CREDENTIAL in secrets else settings | {"WANDB_MODE": "offline"}
 

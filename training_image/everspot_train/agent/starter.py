@@ -534,7 +534,7 @@ def _wandb_environment(submission: JobSubmission, outputs: Path) -> dict[str, st
     job's own variables take precedence."""
     spec, home = submission.spec, submission.visit
     job_id = home.job_id if home is not None else submission.job_id
-    settings = wandb_settings(spec.tracking, job_id, spec.secrets)
+    settings = wandb_settings(spec.tracking, job_id, submission.submitted_at, spec.secrets)
     return settings | {"WANDB_DIR": str(outputs)} if settings else {}
 
 

@@ -1,6 +1,7 @@
 """The Python API of Everspot: submit jobs, wait for them, and read what they report and leave."""
 
 import codecs
+import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -118,7 +119,12 @@ class Client:
                 self._session, subject, spec, forced=force, wait_for_capacity=wait_for_capacity
             )
         for caution in cautions:
-            warnings.warn(caution, stacklevel=2)
+            try:
+                warnings.warn(caution, stacklevel=2)
+            except UserWarning:  # an error by the caller's filters; but the job exists, and its id must not be lost
+                with warnings.catch_warnings():
+                    warnings.simplefilter("always")
+                    warnings.warn(caution, stacklevel=2)
         return submission.job_id
 
     def status(self, job_id: str) -> JobStatus:
@@ -160,18 +166,24 @@ class Client:
     def logs(self, job_id: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
         """Yield the lines that a job has printed, from all its attempts and instances, without their line ends.
 
+        A carriage return ends a line, too, as in the output of a progress bar.
+
         Args:
             job_id: The job.
             follow: Go on until the job has ended.
             tail: Only this many lines from the end, and with `follow` those that come later.
         """
-        decoder, partial_line = codecs.getincrementaldecoder("utf-8")(errors="replace"), ""
+        text = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        decoder, open_line = io.IncrementalNewlineDecoder(text, translate=True), list[str]()
         with self._clear_errors():
             for chunk in read_job_log(self._session, self._find(job_id), follow=follow, tail=tail):
-                *lines, partial_line = (partial_line + decoder.decode(chunk.data)).split("\n")
-                yield from lines
-        if partial_line:
-            yield partial_line
+                *line_ends, remainder = decoder.decode(chunk.data).split("\n")
+                for line_end in line_ends:
+                    yield "".join([*open_line, line_end])
+                    open_line.clear()
+                open_line.append(remainder)
+        if last_line := "".join([*open_line, decoder.decode(b"", final=True)]).removesuffix("\n"):
+            yield last_line
 
     def metrics(self, job_id: str) -> dict[str, list[tuple[int, float]]]:
         """Return the course of each metric of a job: steps and values, losses first.

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,15 @@ def test_the_code_of_fields_is_relative_to_this_folder(
     with pytest.warns(UserWarning, match="nothing in the code mentions the folder checkpoints"):
         job = client.submit({"name": "own", "entrypoint": ["train.py"], "code": "src"})
     assert world.store.jobs.get(job).value.code_digest is not None
+
+
+def test_a_job_is_submitted_where_warnings_are_errors(world: World, client: everspot.Client) -> None:
+    late = {"name": "late", "recipe": "image-classification", "deadline": "1m", "expected_duration": "1h"}
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("error")
+        job = client.submit(late, force=True)
+    assert world.store.jobs.names() == [job]
+    assert any("deadline" in str(warning.message) for warning in seen)
 
 
 def test_one_error_names_every_bad_field(client: everspot.Client) -> None:
@@ -162,6 +172,18 @@ def test_lines_are_whole_however_the_log_was_cut(world: World, client: everspot.
         world.store.logs.append(job, 1, seq, piece)
     assert list(client.logs(job)) == ["epoch 1", "loss 0,3 µ", "last"]
     assert list(client.logs(job, tail=1)) == ["last"]
+
+
+def test_each_state_of_a_progress_bar_is_a_line_as_soon_as_the_next_one_is_there(
+    world: World, client: everspot.Client
+) -> None:
+    job = run(world)
+    world.store.logs.append(job, 1, 0, b"epoch 1\r\n10%\r20%\r")
+    lines = client.logs(job, follow=True)
+    assert [next(lines), next(lines)] == ["epoch 1", "10%"]
+    world.store.logs.append(job, 1, 1, b"\n30%")
+    world.finish(job, 100, 50, 0.9)
+    assert list(lines) == ["20%", "30%"]
 
 
 def test_a_followed_log_ends_with_the_job(world: World, client: everspot.Client) -> None:

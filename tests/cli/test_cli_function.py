@@ -114,6 +114,19 @@ def test_a_function_of_a_notebook_is_a_job_with_all_that_it_uses(
     assert handle.wait().succeeded and handle.metrics() and list(handle.logs()) == []
 
 
+def test_constants_with_underscores_go_along_and_names_of_the_module_do_not(notebook: Notebook, finish: Finish) -> None:
+    train = notebook.run("""
+        __scale__, __offset = 2, 3
+
+        @everspot.job
+        def train(lr):
+            return [lr * __scale__ + __offset, bool(__name__), bool(__builtins__)]
+    """)
+    handle = train.submit(4)
+    assert finish(handle.job_id).returncode == 0
+    assert handle.result() == [11, True, True]
+
+
 def test_jobs_of_one_function_share_its_code_and_options_change_fields(world: World, notebook: Notebook) -> None:
     train = notebook.run("@everspot.job\ndef train(lr):\n    return lr\n")
     other = train.options(tags={"trial": "2"}, name="second")

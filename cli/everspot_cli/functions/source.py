@@ -25,6 +25,11 @@ LONGEST_CONSTANT = 64 << 10
 """Characters of a constant that goes along as source."""
 JOB_MARK = "__everspot_job__"
 """An attribute of `everspot.job` and of the decorators that it returns: it is True."""
+_MODULE_NAMES = frozenset(
+    f"__{name}__"
+    for name in ("annotations", "builtin", "builtins", "cached", "doc", "file", "loader", "name", "package", "spec")
+)
+"""Names that each module has by itself."""
 FUNCTION_MARK = "__everspot_function__"
 """An attribute of a decorated function: the function itself."""
 _FUTURES = __future__.annotations.compiler_flag
@@ -83,7 +88,7 @@ class SourceCollector:
 
     def _add_name(self, name: str, user: str, node: _Definition) -> None:
         namespace = self._namespace
-        if name.startswith("__") or (name not in namespace and hasattr(builtins, name)):
+        if name in _MODULE_NAMES or (name not in namespace and (name.startswith("__") or hasattr(builtins, name))):
             return
         if name not in namespace:
             self.problems.append(f"{user}: it uses {name}, which is not defined")

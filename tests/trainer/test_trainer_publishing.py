@@ -276,6 +276,22 @@ def test_a_job_that_publishes_without_a_pause_deletes_its_old_parts(tmp_path: Pa
     assert data.operations[:25] == ["upload"] * 3 + ["delete"] * 21 + ["upload"]
 
 
+def test_a_backlog_of_old_parts_delays_a_checkpoint_by_two_deletions_for_each_of_its_parts(tmp_path: Path) -> None:
+    data, clock = SlowDeletes(), ManualClock()
+    for number in range(500):
+        data.put(f"jobs/{JOB}/checkpoints/000001/{0:012d}/part-{number}", b"x")
+    own_writer = Writer(faulty_store(MemoryBackend(), data, clock, FaultScript()).checkpoints(JOB, 1), clock)
+    own_writer.publisher.publish(request(tmp_path, 1, now=False))  # one part
+    assert isinstance(own_writer.answer(), PublishedAnswer)
+    assert data.deleting.wait(60)
+    own_writer.publisher.publish(request(tmp_path, 2, now=False))
+    data.go.set()
+    assert isinstance(own_writer.answer(), PublishedAnswer)
+    own_writer.publisher.close()
+    assert data.operations[:4] == ["upload", "delete", "delete", "upload"]
+    assert data.operations.count("delete") == 500
+
+
 def test_the_checkpoint_of_a_notice_does_not_wait_for_the_deletion_of_old_parts(tmp_path: Path) -> None:
     data = SlowDeletes()
     own_writer = deleting_writer(tmp_path, data)

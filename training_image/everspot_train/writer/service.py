@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from everspot_core.clock import Clock
-from everspot_core.jobs.checkpoint import before_loop_end
+from everspot_core.jobs.checkpoint import Part, before_loop_end
 from everspot_store import (
     Checkpoints,
     Fenced,
@@ -88,8 +89,11 @@ class WriterService:
         self._pool.submit(self._answer, lambda: self._restore(request))
 
     def publish(self, request: PublishRequest) -> None:
-        """Publish a checkpoint, and reply when it is durable. Old parts are deleted afterwards. The next publication
-        waits for that unless it has a deadline: otherwise a job that publishes without a pause would delete nothing."""
+        """Publish a checkpoint, and reply when it is durable. Old parts are deleted afterwards.
+
+        A next publication with a deadline ends the deletion. Any other one waits for at most twice as many parts as
+        the checkpoint has: a job that publishes without a pause deletes more than it adds, and a backlog stops no job.
+        """
         self._is_urgent = request.deadline is not None
         self._transfer, self._answered = Transfer(self._clock), threading.Event()
         self._pool.submit(self._publish, request, self._transfer, self._answered)
@@ -144,12 +148,25 @@ class WriterService:
         )
 
     def _publish(self, request: PublishRequest, transfer: Transfer, answered: threading.Event) -> None:
-        is_durable = self._answer(lambda: self._until_durable(request, transfer))
+        parts = list[Part]()
+
+        def publish() -> PublishedAnswer:
+            answer = self._until_durable(request, transfer)
+            parts.extend(answer.checkpoint.parts)
+            return answer
+
+        is_durable = self._answer(publish)
         answered.set()
         if not is_durable or request.deadline is not None:  # the next publication deletes older parts
             return
+        deleted = count()
+
+        def go_on() -> bool:
+            is_next_queued = self._answered is not answered
+            return not self._is_urgent and (next(deleted) < 2 * len(parts) or not is_next_queued)
+
         try:
-            self._checkpoints.retire(go_on=lambda: not self._is_urgent)
+            self._checkpoints.retire(go_on=go_on)
         except (Fenced, StoreError) as error:  # the next request detects a later owner
             log.warning("old checkpoint parts stay for now: %s", error)
 

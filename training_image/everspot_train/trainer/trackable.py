@@ -1,5 +1,6 @@
 """Refuses objects whose state no checkpoint could hold, when `Run.track` gets them."""
 
+import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from everspot_train.trainer.fingerprints import tensor_signature
 from everspot_train.trainer.memory_views import MemoryView, find_overlap
 from everspot_train.trainer.ranks import Ranks
 
+_log = logging.getLogger(__name__)
 RESERVED = ("precision", "position", "randomness", "run", "modules")
 """Names of the trainer's own pieces of state."""
 _DEEPEST = 12
@@ -146,21 +148,19 @@ def check_types(name: str, state: Any) -> None:
 
 
 def check_not_empty(name: str, piece: Any, state: Any) -> None:
-    """Refuse a module that has state of which a checkpoint would hold nothing: a metric of torchmetrics leaves its
-    numbers out of its `state_dict` unless it is told otherwise. A module without state, such as most losses, passes.
+    """Refuse a metric of torchmetrics, whose numbers are not in its `state_dict` unless it is told otherwise. Warn of
+    another module with an empty `state_dict` that has tensors as attributes, which may be constants.
 
     Raises:
-        UnsupportedState: if its `state_dict` is empty, and it is such a metric or has tensors as attributes.
+        UnsupportedState: for such a metric.
     """
     if not isinstance(piece, torch.nn.Module) or state is None or state:
         return
-    metric = callable(getattr(piece, "persistent", None))
-    if metric or any(isinstance(value, torch.Tensor) for module in piece.modules() for value in vars(module).values()):
-        hint = f"call {name}.persistent(True)" if metric else "register its tensors as buffers"
-        raise UnsupportedState(
-            f"{name} ({type(piece).__name__}) has an empty state_dict, so that no checkpoint holds anything of it: "
-            f"{hint}, or leave it out of run.track"
-        )
+    words = f"{name} ({type(piece).__name__}) has an empty state_dict, so that no checkpoint holds anything of it"
+    if callable(getattr(piece, "persistent", None)):
+        raise UnsupportedState(f"{words}: call {name}.persistent(True), or leave it out of run.track")
+    if any(isinstance(value, torch.Tensor) for module in piece.modules() for value in vars(module).values()):
+        _log.warning("%s: if its tensors change in training, register them as buffers", words)
 
 
 def check_parameters(pieces: Mapping[str, Any]) -> None:

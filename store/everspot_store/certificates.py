@@ -3,20 +3,30 @@
 obstore and Python's ssl read none of these variables.
 """
 
+import logging
 import os
+import re
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 from everspot_store.errors import StoreError, StoreUntrusted
 
 _VARIABLES = {"s3": ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"), "gs": ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")}
 """The variables of botocore and of requests, by the scheme of a bucket. The first that is set counts."""
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_log = logging.getLogger(__name__)
 
 
-def read_certificates(url: str) -> bytes:
+def read_certificates(url: str, loads: Callable[[bytes], bool] = lambda pem: True) -> bytes:
     """Return further certificates to trust for a bucket, as PEM; empty if there are none.
 
-    A folder is left out, because it is the system's own.
+    A folder is left out, because it is the system's own. As in OpenSSL, one certificate that cannot be loaded does not
+    make the others useless.
+
+    Args:
+        url: Of the bucket.
+        loads: Whether the bucket's client can load certificates.
 
     Raises:
         StoreError: if the file cannot be read.
@@ -24,9 +34,15 @@ def read_certificates(url: str) -> bytes:
     for variable in _variables(url):
         if path := os.environ.get(variable):
             try:
-                return b"" if Path(path).is_dir() else Path(path).read_bytes()
+                content = b"" if Path(path).is_dir() else Path(path).read_bytes()
             except OSError as error:
                 raise StoreError(f"{variable} names {path}, which cannot be read: {error.strerror}") from error
+            if not content or loads(content):
+                return content
+            every = _CERTIFICATE.findall(content)
+            usable = [certificate for certificate in every if loads(certificate)]
+            _log.warning("%s names %s: %d of its %d certificates can be read", variable, path, len(usable), len(every))
+            return b"\n".join(usable)
     return b""
 
 

@@ -76,7 +76,15 @@ def open_cloud(
         options["credential_provider"] = credentials
         kind, backend = GCSStore.from_url, GcsBackend
         plain_http = os.environ.get(GCS_ENDPOINT, "").startswith("http://")
-    certificates = read_certificates(url)
+
+    def loads(pem: bytes) -> bool:
+        try:
+            kind(url, client_options={"root_certificate": pem}, **options)
+        except (BaseError, ValueError):
+            return False
+        return True
+
+    certificates = read_certificates(url, loads)
 
     def client(timeout: timedelta, retries: int) -> S3Store | GCSStore:
         http: ClientConfig = {"timeout": timeout, "connect_timeout": CONNECT_TIMEOUT}

@@ -112,12 +112,26 @@ def test_a_person_is_not_told_to_wait_for_another_certificate(authority: Path) -
     assert "try again" not in error.hint
 
 
-@pytest.mark.parametrize(("content", "problem"), [(None, "cannot be read"), ("no certificate", "cannot be opened")])
-def test_a_file_without_certificates_is_named(
-    content: str | None, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "bundle.pem"))
-    if content is not None:
-        (tmp_path / "bundle.pem").write_text(content)
-    with pytest.raises(StoreError, match=problem):
+    with pytest.raises(StoreError, match=r"AWS_CA_BUNDLE names .*bundle\.pem, which cannot be read"):
         open_cloud("s3://bucket", region="us-west-2")
+
+
+ODD = "-----BEGIN CERTIFICATE-----\nMIIBAA==\n-----END CERTIFICATE-----\n"
+TRUSTED = ODD.replace("CERTIFICATE", "TRUSTED CERTIFICATE")
+
+
+@pytest.mark.parametrize("odd", [ODD, TRUSTED, "no certificate\n"])
+def test_a_certificate_that_cannot_be_loaded_makes_the_others_of_its_file_not_useless(
+    odd: str, authority: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bundle of a company may have one that only OpenSSL reads. Nothing but the proxy's own is needed."""
+    authority.write_text(odd + authority.read_text())
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(authority))
+    assert open_cloud("s3://bucket", region="us-west-2").get("k") is not None
+    authority.write_text(odd)
+    caplog.clear()
+    with pytest.raises(StoreUntrusted):
+        open_cloud("s3://bucket", region="us-west-2").get("k")
+    assert f"AWS_CA_BUNDLE names {authority}: 0 of its" in caplog.text

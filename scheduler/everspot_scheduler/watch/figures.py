@@ -185,11 +185,13 @@ def _job_usd(jobs: Iterable[JobView], ledger: Ledger) -> dict[tuple[str, str, st
     except StoreError as error:
         _log.warning("what jobs have cost is not counted: %s", error)
         return {}
-    tags = {name: job.submission.spec.tags for name, job in running.items()}
-    return {
-        (name, tags[name].get("Team", ""), tags[name].get("Project", "")): use.dollars
-        for name, use in use_by_job.items()
-    }
+    return {(name, *_team_and_project(running[name])): use.dollars for name, use in use_by_job.items()}
+
+
+def _team_and_project(job: JobView) -> tuple[str, str]:
+    """Return whose job it is; empty for a job of another cluster, where others may have the same names."""
+    submission = job.submission
+    return submission.team, submission.spec.tags.get("Project", "") if submission.visit is None else ""
 
 
 def _instances(alive: Iterable[CloudInstance], views: Mapping[str, InstanceView]) -> Counter[tuple[str, str, str]]:
@@ -226,8 +228,7 @@ def _gpu_use(view: ClusterView, ledger: Ledger) -> dict[tuple[str, str], tuple[f
         use = job.record.progress.recent_use if job.record is not None and job.state is JobState.RUNNING else None
         if job.record is None or use is None or use.gpu_share is None:
             continue
-        tags = job.submission.spec.tags
-        key = tags.get("Team", ""), tags.get("Project", "")
+        key = _team_and_project(job)
         uses.setdefault(key, []).append(use)
         owner = instances.get(job.record.owner or "")
         hourly = _job_usd_per_hour(job.job_id, owner, ledger) if owner is not None else 0.0

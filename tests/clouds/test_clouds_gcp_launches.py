@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 import requests
-from everspot_clouds.base import Phase
+from everspot_clouds.base import CloudError, Phase
 from everspot_clouds.gcp import instances
 from everspot_clouds.gcp.cloud import GcpCloud
 from everspot_clouds.gcp.errors import ApiError, StillUnderWay
+from everspot_clouds.gcp.http_api import Api
 from everspot_clouds.gcp.instances import of_cluster
 from everspot_clouds.gcp.site import GcpSite
 from everspot_clouds.gcp.zones import Zones
@@ -119,6 +120,35 @@ def test_one_that_may_not_be_ended_is_told_once_the_others_have_ended(site: Goog
     with pytest.raises(ApiError, match=r"(?i)deletion"):
         cloud.terminate([protected, "12345", *others])
     until(lambda: {i.instance_id for i in cloud.instances()} == {protected})
+
+
+@pytest.mark.parametrize("by_user", [False, True])
+def test_instances_are_ended_beside_a_zone_of_the_cluster_that_cannot_be_reached(
+    site: GoogleSite, cloud: GcpCloud, monkeypatch: pytest.MonkeyPatch, by_user: bool
+) -> None:
+    reachable, hidden = (cloud.launch(site.intent((FOUR, zone), jobs=1)).instances[0].instance_id for zone in (A, B))
+    with monkeypatch.context() as patched:
+        hide(patched, f"zones/{B}")
+        with pytest.raises(ApiError, match=f"zones/{B} cannot be reached"):
+            cloud.instances()
+        end = GcpSite(site.manifest(), site.clock).end if by_user else cloud.terminate
+        with pytest.raises((ApiError, CloudError), match=f"zones/{B} cannot be reached"):
+            end([hidden, reachable])
+    until(lambda: {instance.instance_id for instance in cloud.instances()} == {hidden})
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+    """Have lists of all places lack those of a scope that cannot be reached."""
+    get = Api.get
+
+    def lack(api: Api, product: str, path: str, **query: Any) -> dict[str, Any]:
+        page = get(api, product, path, **query)
+        if "/aggregated/" not in path:
+            return page
+        items = {name: part for name, part in page.get("items", {}).items() if name != scope}
+        return {**page, "items": items, "unreachables": [scope], "warning": {"code": "UNREACHABLE"}}
+
+    monkeypatch.setattr(Api, "get", lack)
 
 
 def test_a_machine_that_got_an_ended_ones_name_lives_on(site: GoogleSite, cloud: GcpCloud) -> None:

@@ -13,7 +13,7 @@ from everspot_clouds.gcp.credentials import for_store
 from everspot_clouds.gcp.errors import ApiError, to_cloud_error, trouble
 from everspot_clouds.gcp.gauges import MonitoringFigures
 from everspot_clouds.gcp.http_api import Api, open_api
-from everspot_clouds.gcp.instances import whereabouts
+from everspot_clouds.gcp.instances import of_cluster
 from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
 from everspot_clouds.gcp.rules import PREEMPTED
@@ -110,9 +110,9 @@ def test_only_a_place_out_of_reach_in_the_clusters_region_hides_its_instances(
     monkeypatch.setattr(api, "get", lambda *_path, **query: queries.append(query) or page)
     if fails:
         with pytest.raises(ApiError, match=f"UNAVAILABLE: {unreachable} cannot be reached"):
-            whereabouts(api, "europe-west4", "dev", "gs://control")
+            list(of_cluster(api, "europe-west4", "dev", "gs://control"))
     else:
-        assert list(whereabouts(api, "europe-west4", "dev", "gs://control")) == ["7"]
+        assert list(of_cluster(api, "europe-west4", "dev", "gs://control")) == [instance]
     assert queries[0]["returnPartialSuccess"] == "true"
 
 

@@ -17,7 +17,7 @@ from everspot_clouds.gcp import errors, instances, quotas, terminations
 from everspot_clouds.gcp.capacity import BulkLaunches
 from everspot_clouds.gcp.gauges import MonitoringFigures
 from everspot_clouds.gcp.http_api import Api, open_api
-from everspot_clouds.gcp.instances import whereabouts
+from everspot_clouds.gcp.instances import find_places
 from everspot_clouds.gcp.messages import Subscriber
 from everspot_clouds.gcp.notify import GcpSender
 from everspot_clouds.gcp.placement import Obtainability
@@ -133,8 +133,8 @@ class GcpCloud:
         # By name and zone, because the conditions of roles know machines by their names. The description is read now,
         # because a group recreates instances under their old names, and an earlier description could map an id to a
         # name that another instance has.
-        places = whereabouts(self._api, self._region, self._cluster, self._control_url)
-        terminations.terminate(self._api, instances, places)
+        places, unreachable = find_places(self._api, self._region, self._cluster, self._control_url)
+        terminations.terminate(self._api, instances, places, unreachable)
 
     def quota_name(self, instance_type: str, market: Market) -> str:
         """See `Cloud`."""

@@ -5,7 +5,7 @@ metadata server if GCE_METADATA_HOST names it, else Application Default Credenti
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -82,6 +82,14 @@ def _own_project() -> str:
     return answer.text.strip() if answer.ok else ""
 
 
+class Unreachable(ApiError):
+    """A part of Google Cloud is out of reach, and a list lacks its resources."""
+
+    def __init__(self, path: str, parts: Iterable[str]) -> None:
+        message = f"{', '.join(dict.fromkeys(parts))} cannot be reached, and the list of {path} lacks what is there"
+        super().__init__(ApiRefusal(503, ("UNAVAILABLE",), message))
+
+
 class Api:
     """Calls of one process with the same credentials. Thread-safe. `project`: for paths that do not name one."""
 
@@ -109,24 +117,29 @@ class Api:
         return self.call("POST", product, path, body=body or {}, query=query, again=again)
 
     def pages(self, product: str, path: str, **query: Any) -> Iterator[dict[str, Any]]:
-        """Yield every page of a list. Raises `ApiError` for a page that lacks what a part of Google Cloud has, so that
-        nobody takes it for a page of all that there is."""
-        yield from self._pages(product, path, query, "")
+        """Yield every page of a list. Raises `Unreachable` for a page that lacks what a part of Google Cloud has, so
+        that nobody takes it for a page of all that there is."""
+        for page in self._pages(product, path, query):
+            if parts := list_unreachable(page):
+                raise Unreachable(path, parts)
+            yield page
 
     def aggregated(self, product: str, path: str, region: str, **query: Any) -> Iterator[dict[str, Any]]:
-        """Yield every page of an aggregated list, which lists all places. Raises `ApiError` for a page that lacks what
-        the region has. Other places may be out of reach (Compute API, `instances.aggregatedList`: without
-        `returnPartialSuccess` the whole list fails then)."""
-        yield from self._pages(product, path, {**query, "returnPartialSuccess": "true"}, region)
+        """Yield every page of an aggregated list, which lists all places. Raises `Unreachable` after the last page if
+        the list lacks what the region has. Other places may be out of reach (Compute API, `instances.aggregatedList`:
+        without `returnPartialSuccess` the whole list fails then)."""
+        lacking: list[str] = []
+        for page in self._pages(product, path, {**query, "returnPartialSuccess": "true"}):
+            lacking += [part for part in list_unreachable(page) if _concerns(part, region)]
+            yield page
+        if lacking:
+            raise Unreachable(path, lacking)
 
-    def _pages(self, product: str, path: str, query: Mapping[str, Any], region: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, product: str, path: str, query: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         token = ""
         while True:
             more = {"pageToken": token} if token else {}
             page = self.get(product, path, **query, **more)
-            if unreachable := [part for part in list_unreachable(page) if not region or _concerns(part, region)]:
-                message = f"{', '.join(unreachable)} cannot be reached, and the list of {path} lacks what is there"
-                raise ApiError(ApiRefusal(503, ("UNAVAILABLE",), message))
             yield page
             token = page.get("nextPageToken") or ""
             if not token:

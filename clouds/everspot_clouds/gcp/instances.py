@@ -15,7 +15,7 @@ from everspot_core.capacity.market import Market
 from everspot_core.jobs.records import Role
 
 from everspot_clouds.base import CloudEnd, CloudInstance, Phase
-from everspot_clouds.gcp.http_api import Api
+from everspot_clouds.gcp.http_api import Api, Unreachable
 from everspot_clouds.gcp.machines import type_name
 from everspot_clouds.gcp.rules import (
     BARE_METAL_PREEMPTED,
@@ -52,20 +52,19 @@ class Whereabouts(NamedTuple):
     name: str
 
 
-def described(api: Api, region: str, label: str, value: str) -> list[dict[str, Any]]:
-    """Return every instance of the project with a label, in the form of the API: all of the region's, and those of
-    other regions that can be reached. Raises the errors of `Api`."""
+def described(api: Api, region: str, label: str, value: str) -> Iterator[dict[str, Any]]:
+    """Yield every instance of the project with a label, in the form of the API: all of the region's, and those of
+    other regions that can be reached. Raises the errors of `Api`; `Unreachable` comes after the last instance."""
     path = f"projects/{api.project}/aggregated/instances"
-    pages = api.aggregated("compute", path, region, filter=f"labels.{label}={value}")
-    return [
-        raw for page in pages for scope in (page.get("items") or {}).values() for raw in scope.get("instances") or ()
-    ]
+    for page in api.aggregated("compute", path, region, filter=f"labels.{label}={value}"):
+        for scope in (page.get("items") or {}).values():
+            yield from scope.get("instances") or ()
 
 
-def of_cluster(api: Api, region: str, cluster: str, control_url: str) -> list[dict[str, Any]]:
-    """Return every instance with the cluster's label. Ended ones are included while they have not been deleted, and
-    those of another cluster of the same name are left out."""
-    return [raw for raw in described(api, region, CLUSTER_LABEL, cluster) if is_own(raw, control_url) is not False]
+def of_cluster(api: Api, region: str, cluster: str, control_url: str) -> Iterator[dict[str, Any]]:
+    """Yield every instance with the cluster's label, as `described` does. Ended ones are included while they have not
+    been deleted, and those of another cluster of the same name are left out."""
+    return (raw for raw in described(api, region, CLUSTER_LABEL, cluster) if is_own(raw, control_url) is not False)
 
 
 def is_own(document: Mapping[str, Any], control_url: str) -> bool | None:
@@ -108,14 +107,18 @@ def _group(instance: Mapping[str, Any]) -> str:
     return next((last(str(item.get("value") or "")) for item in items if item.get("key") == "created-by"), "")
 
 
-def places(described: Iterable[Mapping[str, Any]]) -> dict[str, Whereabouts]:
-    """Return the zone and name of each instance, by its id."""
-    return {str(raw["id"]): Whereabouts(last(raw["zone"]), str(raw["name"])) for raw in described}
-
-
-def whereabouts(api: Api, region: str, cluster: str, control_url: str) -> dict[str, Whereabouts]:
-    """Zone and name of each of the cluster's instances now, by its id. Raises the errors of `Api`."""
-    return places(of_cluster(api, region, cluster, control_url))
+def find_places(
+    api: Api, region: str, cluster: str, control_url: str
+) -> tuple[dict[str, Whereabouts], Unreachable | None]:
+    """Return the zone and name of each of the cluster's instances now, by its id, and the error if a part of the region
+    cannot be reached, whose instances are missing then. Raises the other errors of `Api`."""
+    places: dict[str, Whereabouts] = {}
+    try:
+        for raw in of_cluster(api, region, cluster, control_url):
+            places[str(raw["id"])] = Whereabouts(last(raw["zone"]), str(raw["name"]))
+    except Unreachable as error:
+        return places, error
+    return places, None
 
 
 def _type(raw: Mapping[str, Any]) -> str:

@@ -119,7 +119,8 @@ class GcpProvider(PackageProvider):
         from everspot_clouds.gcp.shell import IapTunnel
 
         api = open_api(_clock(), manifest.account)
-        return IapTunnel(api.project, lambda: of_cluster(api, manifest.region, manifest.cluster, manifest.control_url))
+        place = api, manifest.region, manifest.cluster, manifest.control_url
+        return IapTunnel(api.project, lambda: list(of_cluster(*place)))
 
 
 def _clock() -> Clock:

@@ -21,7 +21,7 @@ from everspot_clouds.gcp.errors import ApiError
 from everspot_clouds.gcp.http_api import Api, open_api
 from everspot_clouds.gcp.instances import last
 from everspot_clouds.gcp.rules import CLUSTER_LABEL, LAUNCH_LABEL, ROLE_LABEL
-from everspot_clouds.gcp.terminations import delete
+from everspot_clouds.gcp.terminations import terminate
 
 INSTANCE, GROUP, DISK, NAT, TEMPLATE = "instance", "instance group", "disk", "NAT gateway", "instance template"
 SUBSCRIPTION, TOPIC, BUCKET = "subscription", "topic", "bucket"
@@ -112,10 +112,8 @@ class GcpSite:
         """See `Site`."""
 
         def delete_all() -> None:
-            places = instances.whereabouts(self._api, self._region, self._cluster, self._control_url)
-            for name in dict.fromkeys(ids):
-                if name in places:
-                    delete(self._api, places[name])
+            places, unreachable = instances.find_places(self._api, self._region, self._cluster, self._control_url)
+            terminate(self._api, ids, places, unreachable)
 
         self._call(delete_all)
 

@@ -26,19 +26,29 @@ def delete(api: Api, place: Whereabouts) -> None:
         _log.info("%s is gone already", place.name)
 
 
-def terminate(api: Api, ids: Iterable[str], places: Mapping[str, Whereabouts]) -> None:
-    """See `Cloud.terminate`. `places`: of all instances that are described; all others have ended.
+def terminate(
+    api: Api, ids: Iterable[str], places: Mapping[str, Whereabouts], unreachable: ApiError | None = None
+) -> None:
+    """See `Cloud.terminate`.
+
+    Args:
+        api: The calls.
+        ids: Of the instances to end.
+        places: Of all instances that are described.
+        unreachable: The error if a part of the region cannot be reached. Otherwise an instance that is not described
+            has ended.
 
     Raises:
         ApiError: the first refusal, after all other instances were requested; a transient failure is raised
-            immediately.
+            immediately; `unreachable`, if nothing was refused and an instance is not described.
     """
     failed, ended = list[ApiError](), 0
     names = list(dict.fromkeys(ids))
     for tried, name in enumerate(names, 1):
         place = places.get(name)
         if place is None:
-            _log.info("%s is not described any more: there is nothing to end", name)
+            if unreachable is None:
+                _log.info("%s is not described any more: there is nothing to end", name)
             continue
         try:
             delete(api, place)
@@ -53,6 +63,8 @@ def terminate(api: Api, ids: Iterable[str], places: Mapping[str, Whereabouts]) -
                 break
     if failed:
         raise failed[0]
+    if unreachable is not None and any(name not in places for name in names):
+        raise unreachable
 
 
 def _denied(failed: list[ApiError]) -> bool:

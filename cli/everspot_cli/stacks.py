@@ -6,9 +6,10 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -57,11 +58,14 @@ class Stack:
         pulumi: The engine's program.
         name: The stack's name; None: the selected one.
         outputs: Its outputs. If its first update did not end, they are derived from its state.
+        environment: The variables with which the engine runs, where the process has others later: the profile by which
+            a cluster's store is read need not be allowed to destroy its stack.
     """
 
     pulumi: str
     name: str | None
     outputs: dict[str, Any]
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     @classmethod
     def read(cls, name: str | None) -> "Stack":
@@ -158,12 +162,13 @@ class Stack:
         self._change("stack", "import", stdin_text=json.dumps(state))
 
     def _export(self) -> dict[str, Any]:
-        return _read_stack(self.pulumi, self.name, "export")
+        return _read_stack(self.pulumi, self.name, "export", environment=self.environment)
 
     def _change(self, *arguments: str, stdin_text: str | None = None) -> None:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
             [self.pulumi, *arguments, "--non-interactive", *_chosen(self.name)],
             capture_output=True, text=True, check=False, input=stdin_text or "", timeout=STATE_TIMEOUT.total_seconds(),
+            env={**os.environ, **self.environment},
         )  # fmt: skip
         if done.returncode:
             raise stack_error(self.pulumi, self.name, done.stderr or done.stdout, f"pulumi {arguments[0]} failed")
@@ -179,7 +184,7 @@ class Stack:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, **FORCE_ENVIRONMENT},
+            env={**os.environ, **self.environment, **FORCE_ENVIRONMENT},
         ) as running:
             watch = _Watch(running)
             try:
@@ -243,12 +248,19 @@ class _Watch:
         self._process.send_signal(signal.SIGINT)
 
 
-def _read_stack(pulumi: str, name: str | None, *arguments: str) -> dict[str, Any]:
+def _read_stack(
+    pulumi: str, name: str | None, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """Return the answer of `pulumi stack`, which changes nothing."""
     command = [pulumi, "stack", *arguments, "--non-interactive", *_chosen(name)]
     try:
         done = subprocess.run(  # noqa: S603 - our own words, no shell
-            command, capture_output=True, text=True, check=False, timeout=READ_TIMEOUT.total_seconds()
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=READ_TIMEOUT.total_seconds(),
+            env={**os.environ, **environment},
         )
     except subprocess.TimeoutExpired:
         raise CliError(f"pulumi did not answer within {format_duration(READ_TIMEOUT)}", Exit.UNAVAILABLE) from None

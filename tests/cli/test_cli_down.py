@@ -18,6 +18,7 @@ import pytest
 from everspot_cli import userconfig
 from everspot_cli.close_ledger import settle
 from everspot_cli.commands import down
+from everspot_cli.stacks import Stack
 from everspot_clouds.base import CloudError, RemainingResource, Trouble
 from everspot_core.jobs.records import Reason
 
@@ -423,3 +424,23 @@ def test_where_an_earlier_destroy_has_begun_it_goes_on(ground: Ground, tmp_path:
     ground.pulumi()
     assert ground.run("--yes").code == 0
     assert len(ground.destroyed) == 2
+
+
+def test_a_stack_is_destroyed_with_the_credentials_with_which_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster's profile, which the command takes on meanwhile, may be that of a user of jobs."""
+    outputs = json.dumps({"cluster": "test", "controlUrl": "s3://control"})
+    state = json.dumps({"deployment": {"resources": [{"urn": "a", "custom": True}]}})
+    script = tmp_path / "pulumi"
+    words = f"case \"$1 $2\" in 'stack output') echo '{outputs}';; 'stack export') echo '{state}';; "
+    script.write_text(f'#!/bin/sh\n{words} *) echo "$1 with $AWS_ACCESS_KEY_ID";; esac\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "deployer")
+    stack = Stack.read("dev")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_PROFILE", "research")
+    lines: list[str] = []
+    stack.destroy(lines.append)
+    assert "destroy with deployer" in lines

@@ -154,16 +154,17 @@ def interval_events(post: Post) -> list[dict[str, Any]]:
 def test_a_real_run_measures_its_checkpoint_and_its_successor_knows_it(
     post: Callable[..., Post], tmp_path: Path
 ) -> None:
-    first = post(checkpoint={}, machine={"notice": 120, "hours_between_interruptions": 8})
+    machine = {"notice": 120, "hours_between_interruptions": 0.1}  # a stall of 4 s still leads to the shortest interval
+    first = post(checkpoint={}, machine=machine)
     process = first.start(tmp_path / "first", CHECKPOINT_AT=5, STOP_AT=30, PAUSE=0.1)
     assert process.wait(timeout=120) == 0
     (event,) = interval_events(first)
     assert (event["cause"], event["seconds"]) == ("shortest", 60.0), "the state is tiny"
-    assert event["reason"].endswith("and an interruption comes about every 8 h")
+    assert event["reason"].endswith("and an interruption comes about every 0.1 h")
     head = first.store.checkpoints(JOB).head()
     stored = head.checkpoints[0].info[INTERVAL]
     assert 0 < stored["stall"] <= stored["durable"] and stored["bytes"] > 0
-    second = post(2, checkpoint={}, machine={"notice": 120, "hours_between_interruptions": 8})
+    second = post(2, checkpoint={}, machine=machine)
     assert second.start(tmp_path / "second", CHECKPOINT_AT=33, PAUSE=0.1).wait(timeout=120) == 0
     assert (second.status.phase, second.status.resumed_from) == ("finished", 30)
     assert interval_events(second) == [event]

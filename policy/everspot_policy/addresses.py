@@ -17,6 +17,11 @@ def open_ranges(value: Any) -> list[str]:
     return [each for each, network in networks if _open(network)] or _together([network for _, network in networks])
 
 
+def closed_ranges(value: Any) -> bool:
+    """Return whether all known texts of a list are ranges that do not contain nearly all addresses."""
+    return not open_ranges(value) and all(_network(each) is not None for each in texts(value))
+
+
 def _together(ranges: list[IPv4Network | IPv6Network]) -> list[str]:
     """Return the widest union of the ranges that are not open alone."""
     joined: list[IPv4Network | IPv6Network] = []

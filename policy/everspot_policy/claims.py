@@ -7,6 +7,14 @@ SHARED_CLAIMS = frozenset(
 )
 """Claims that the tokens of many customers of a provider have in common."""
 
+SHARED_ISSUERS = frozenset(
+    {
+        "gitlab.com", "app.terraform.io", "api.pulumi.com/oidc", "agent.buildkite.com", "oidc.vercel.com",
+        "accounts.google.com",
+    }
+)  # fmt: skip
+"""Issuers that sign for all their customers. Others, such as CircleCI, have an issuer for each organization."""
+
 _LABELS = frozenset(
     {
         "deploy", "environment", "group", "namespace", "namespace_path", "operation", "org", "organization",

@@ -39,8 +39,11 @@ c.select("aws-no-public-address", CONFIGURATION).bad(
 c.select("aws-no-public-address", "aws:ec2/subnet:Subnet")
 c.good({"vpcId": "vpc-1", "mapPublicIpOnLaunch": False}, {"vpcId": "vpc-1"})
 c.bad({"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/24", "mapPublicIpOnLaunch": True}, "mapPublicIpOnLaunch")
-c.good({"vpcId": "vpc-1", "assignIpv6AddressOnCreation": False})
-c.bad({"vpcId": "vpc-1", "assignIpv6AddressOnCreation": True}, "assignIpv6AddressOnCreation", engine=False)
+c.good({"vpcId": "vpc-1", "assignIpv6AddressOnCreation": True})  # EKS needs it, behind an egress-only gateway
+c.select("aws-subnet-ipv6", "aws:ec2/subnet:Subnet")
+c.good({"vpcId": "vpc-1", "assignIpv6AddressOnCreation": False}, {"assignIpv6AddressOnCreation": UNKNOWN})
+IPV6 = {"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/24", "ipv6CidrBlock": "2001:db8::/64", "tags": TAGS}
+c.bad({**IPV6, "assignIpv6AddressOnCreation": True}, "assignIpv6AddressOnCreation")
 c.select("aws-no-public-address", "aws:ec2/networkInterface:NetworkInterface")
 c.good({"ipv6AddressCount": 0}, {"ipv6AddressCount": UNKNOWN}, {"ipv6Addresses": []})
 c.bad({"ipv6AddressCount": 1}, "ipv6AddressCount", engine=False)

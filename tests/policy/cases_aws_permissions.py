@@ -1,6 +1,6 @@
 """Cases for AWS: permissions, and trust in roles."""
 
-from aws_values import BUCKET, FEDERATED, GITHUB, ONE, ROLE, ROLE_TRUST, TAGS, TLS
+from aws_values import BUCKET, FEDERATED, GITHUB, LATEST, ONE, ROLE, ROLE_TRUST, TAGS, TLS
 from cases import Cases, allow, document
 from everspot_core.cluster.declared import UNKNOWN
 
@@ -64,6 +64,60 @@ c.select("aws-policy-not-for-everybody", "aws:s3control/multiRegionAccessPointPo
 c.select("aws-policy-not-for-everybody", "aws:efs/fileSystemPolicy:FileSystemPolicy")
 MOUNTED = {"Bool": {"elasticfilesystem:AccessedViaMountTarget": "true"}}
 c.good({"policy": document(allow("elasticfilesystem:ClientMount", Principal={"AWS": "*"}, Condition=MOUNTED))})
+OFFICE = {"IpAddress": {"aws:SourceIp": ["203.0.113.0/24", "198.51.100.22/32"]}}
+for narrow_type, field, condition in (
+    ("aws:opensearch/domain:Domain", "accessPolicies", OFFICE),
+    ("aws:vpclattice/authPolicy:AuthPolicy", "policy", {"StringEquals": {"vpc-lattice-svcs:SourceVpc": "vpc-1"}}),
+    ("aws:sns/topicPolicy:TopicPolicy", "policy", {"StringEquals": {"AWS:SourceOwner": "123456789012"}}),
+):
+    c.select("aws-policy-not-for-everybody", narrow_type)
+    c.good({field: document(allow("es:*", Principal={"AWS": "*"}, Condition=condition))})
+c.select("aws-policy-not-for-everybody", "aws:opensearch/domain:Domain")
+c.good({"vpcOptions": {"subnetIds": [LATEST]}, "accessPolicies": EVERYTHING})
+c.bad({"vpcOptions": {}, "accessPolicies": EVERYTHING}, "accessPolicies.Statement[0]", engine=False)
+for condition in (
+    {"IpAddress": {"aws:SourceIp": "0.0.0.0/0"}},
+    {"IpAddress": {"aws:SourceIp": ["203.0.113.0/24", "0.0.0.0/1", "128.0.0.0/1"]}},
+    {"IpAddress": {"aws:SourceIp": "everywhere"}},
+    {"NotIpAddress": {"aws:SourceIp": "203.0.113.0/24"}},
+    {"IpAddressIfExists": {"aws:SourceIp": "203.0.113.0/24"}},
+):
+    c.bad(
+        {"accessPolicies": document(allow(Principal="*", Condition=condition))},
+        "accessPolicies.Statement[0]",
+        engine=False,
+    )
+c.select("aws-policy-not-for-everybody", "aws:apigateway/restApi:RestApi")
+INVOKE = allow("execute-api:Invoke", "execute-api:/*", Principal="*")
+NOT_ENDPOINT = {"StringNotEquals": {"aws:SourceVpce": "vpce-1"}}
+OTHERS = {**INVOKE, "Effect": "Deny", "Condition": NOT_ENDPOINT}
+for denial in (
+    {},
+    {"Principal": {"AWS": "*"}, "Action": "execute-api:*", "Resource": ["arn:a", "*"]},
+    {"Condition": {"StringNotEquals": {"aws:SourceVpc": ["vpc-1", "vpc-2"], "aws:SourceVpce": "vpce-1"}}},
+    {"Condition": {"NotIpAddress": {"aws:SourceIp": ["203.0.113.0/24"]}}},
+    {"Condition": {"StringNotLikeIfExists": {"aws:SourceVpce": "vpce-1"}}},
+):
+    c.good({"policy": document(INVOKE, {**OTHERS, **denial})}, {"policy": document({**OTHERS, **denial}, INVOKE)})
+for denial in (
+    {"Effect": "Allow", "Principal": {"AWS": ONE}},
+    {"Principal": {"AWS": ONE}},
+    {"Action": "execute-api:ManageConnections"},
+    {"Action": "execute-api:Invok?"},
+    {"Action": None, "NotAction": "execute-api:Invoke"},
+    {"Resource": "execute-api:/prod/*"},
+    {"Resource": None, "NotResource": "execute-api:/*"},
+    {"Condition": {}},
+    {"Condition": {"IpAddress": {"aws:SourceIp": "203.0.113.0/24"}}},
+    {"Condition": {"NotIpAddress": {"aws:SourceIp": "0.0.0.0/0"}}},
+    {"Condition": {"StringEquals": {"aws:SourceVpce": "vpce-1"}}},
+    {"Condition": {"StringNotLike": {"aws:SourceVpce": "vpce-*"}}},
+    {"Condition": {"StringNotEquals": {"aws:SourceVpce": "${aws:SourceVpce}"}}},
+    {"Condition": {"ForAnyValue:StringNotEquals": {"aws:SourceVpce": "vpce-1"}}},
+    {"Condition": {"StringNotEquals": {"aws:UserAgent": "ours"}}},
+    {"Condition": {**NOT_ENDPOINT, "Bool": {"aws:SecureTransport": "false"}}},
+):
+    c.bad({"policy": document(INVOKE, {**OTHERS, **denial})}, "policy.Statement[0]", engine=False)
 c.select("aws-policy-not-for-everybody", "aws:ec2/vpcEndpoint:VpcEndpoint").good({"policy": EVERYTHING})
 c.select("aws-policy-not-for-everybody", "aws:lambda/permission:Permission")
 CALL = {"function": "f", "action": "lambda:InvokeFunction", "principal": "*"}
@@ -196,6 +250,10 @@ ELSEWHERE = {**ROLE_TRUST, "Action": "sts:AssumeRoleWithWebIdentity", "Principal
 c.good({"assumeRolePolicy": document({**ELSEWHERE, "Condition": {"StringEquals": {"gitlab.com:sub": "acme"}}})})
 c.bad({"assumeRolePolicy": document(ELSEWHERE)}, TRUST, engine=False)
 EKS = "oidc.eks.us-east-2.amazonaws.com/id/ABC"
+CIRCLE = "oidc.circleci.com/org/1a2b"
+BITBUCKET = "api.bitbucket.org/2.0/workspaces/acme/pipelines-config/identity/oidc"
+SENTINEL = "sts.windows.net/33e01921-4d64-4f8c-a055-5bdaffd5e33d/"
+TENANT = "sts.windows.net/5e6f/"
 
 
 def federated(issuer: str, condition: dict[str, object]) -> dict[str, str]:
@@ -215,13 +273,21 @@ for issuer, condition in (
     ("api.pulumi.com/oidc", {"StringLike": {"api.pulumi.com/oidc:sub": "pulumi:deploy:org:*"}}),
     (EKS, {"StringEquals": {f"{EKS}:aud": "sts.amazonaws.com"}}),
     (EKS, {"StringLike": {f"{EKS}:sub": "system:serviceaccount:*"}}),
+    ("cognito-identity.amazonaws.com", {"StringLike": {"cognito-identity.amazonaws.com:amr": "authenticated"}}),
+    ("scalr.io", {"StringEquals": {"scalr.io:aud": "aws.scalr.run-workload"}}),
+    (SENTINEL, {"StringEquals": {f"{SENTINEL}:aud": "api://1462b192"}}),
+    (CIRCLE, {"StringLike": {f"{CIRCLE}:aud": "*"}}),
+    (CIRCLE, {"StringEqualsIfExists": {f"{CIRCLE}:aud": "1a2b"}}),
 ):
     c.bad(federated(issuer, condition), TRUST, engine=False)
 for issuer, condition in (
     ("gitlab.com", {"StringLike": {"gitlab.com:sub": "project_path:acme/*:ref_type:branch:ref:main"}}),
     ("app.terraform.io", {"StringLike": {"app.terraform.io:sub": "organization:acme:project:*"}}),
     ("api.pulumi.com/oidc", {"StringLike": {"api.pulumi.com/oidc:sub": "pulumi:deploy:org:acme:*"}}),
-    ("oidc.circleci.com/org/1a2b", {"StringLike": {"oidc.circleci.com/org/1a2b:sub": "org/1a2b/project/3c4d/user/*"}}),
+    (CIRCLE, {"StringLike": {f"{CIRCLE}:sub": "org/1a2b/project/3c4d/user/*"}}),
+    (CIRCLE, {"StringEquals": {f"{CIRCLE}:aud": "1a2b"}}),
+    (BITBUCKET, {"StringEquals": {f"{BITBUCKET}:aud": "ari:cloud:bitbucket::workspace/6c1"}}),
+    (TENANT, {"StringEquals": {f"{TENANT}:aud": "api://trainer"}}),
     (EKS, {"StringEquals": {f"{EKS}:sub": "system:serviceaccount:ml:trainer", f"{EKS}:aud": "sts.amazonaws.com"}}),
     ("cognito-identity.amazonaws.com", {"StringEquals": {"cognito-identity.amazonaws.com:aud": "eu-west-1:1a2b"}}),
 ):

@@ -64,7 +64,7 @@ def metadata_hop_limit(subject: Subject) -> Iterator[Problem]:
     Severity.HIGH,
     title="Volumes are encrypted",
     remedy="Set encrypted to true, also for the root volume, where the image decides otherwise. If the account "
-    "encrypts by default, switch the rule off in the settings.",
+    "encrypts by default, switch the rule off.",
     types=(*LAUNCHES, VOLUME),
     checkov=("CKV_AWS_3", "CKV_AWS_8"),
 )

@@ -5,11 +5,14 @@ from collections.abc import Container, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from everspot_policy.addresses import closed_ranges
 from everspot_policy.reading import document, mapping, texts
 
 ANYBODY = "*"
 EQUAL = frozenset({"stringequals", "stringequalsignorecase", "stringlike", "arnequals", "arnlike"})
 """Operators of a condition that hold for nobody but those whose key is there and has one of the values."""
+
+SOURCE_ADDRESS = "aws:sourceip"
 
 _ORGANIZATION = re.compile(r"o-[a-z0-9]+(/.*)?")
 
@@ -95,9 +98,52 @@ def narrowed(statement: Mapping[str, Any], keys: Container[str]) -> bool:
     """Return whether a condition on one of the keys limits a statement to named principals. Unknown values count as
     names."""
     return any(
-        key in keys and operator.removeprefix("foranyvalue:") in EQUAL and all(_names(value) for value in values)
+        key in keys and _singles_out(operator.removeprefix("foranyvalue:"), key, values)
         for operator, key, values in conditions(statement)
     )
+
+
+def others_denied(statement: Mapping[str, Any], document: Any, keys: Container[str]) -> bool:
+    """Return whether another statement of the document denies all that a statement allows to everybody but those whom
+    conditions on the keys name. Negated operators also hold where the key is absent."""
+    return any(
+        each.get("Effect") == "Deny" and _reaches(each, statement) and _spares_named(each, keys)
+        for _, each in statements(document)
+    )
+
+
+def _reaches(denial: Mapping[str, Any], statement: Mapping[str, Any]) -> bool:
+    """Return whether a denial is for everybody, and for all actions and resources of a statement."""
+    if not any(name == ANYBODY for _, name in principals(denial)) or "NotResource" in denial:
+        return False
+    resources = texts(statement.get("Resource")) or [ANYBODY]
+    return all(
+        any(_contains(pattern, each) for pattern in patterns)
+        for each, patterns in [
+            *((each, actions(denial)) for each in actions(statement) or [ANYBODY]),
+            *((each, texts(denial.get("Resource")) or [ANYBODY]) for each in resources),
+        ]
+    )
+
+
+def _contains(pattern: str, other: str) -> bool:
+    """Return whether a pattern matches all that another one does."""
+    return pattern == other or ("?" not in pattern and covers(pattern, other))
+
+
+def _spares_named(denial: Mapping[str, Any], keys: Container[str]) -> bool:
+    """Return whether a denial's conditions all hold for everybody but those whom they name."""
+    negated = [(operator.removesuffix("ifexists"), key, values) for operator, key, values in conditions(denial)]
+    return bool(negated) and all(
+        key in keys and "not" in operator and _singles_out(operator.replace("not", "", 1), key, values)
+        for operator, key, values in negated
+    )
+
+
+def _singles_out(operator: str, key: str, values: list[str]) -> bool:
+    if key == SOURCE_ADDRESS:
+        return operator == "ipaddress" and closed_ranges(values)
+    return operator in EQUAL and all(_names(value) for value in values)
 
 
 def _names(value: str) -> bool:

@@ -20,7 +20,7 @@ from everspot_policy.aws.documents import (
     principals,
     statements,
 )
-from everspot_policy.claims import SHARED_CLAIMS, names_somebody
+from everspot_policy.claims import SHARED_CLAIMS, SHARED_ISSUERS, names_somebody
 from everspot_policy.reading import hidden, objects, text, texts
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
@@ -168,12 +168,25 @@ OWN_AUDIENCE = ("cognito-identity.amazonaws.com", "accounts.google.com")
 OIDC federation")."""
 
 
+SHARED = SHARED_ISSUERS | {
+    "cognito-identity.amazonaws.com", "oidc.codefresh.io", "oidc-configuration.audit-log.githubusercontent.com",
+    "proidc.upbound.io", "sandboxes.cloud", "scalr.io", "studio.datachain.ai/api", "tokens.cloud.shisho.dev",
+    "sts.windows.net/33e01921-4d64-4f8c-a055-5bdaffd5e33d",
+}  # fmt: skip
+"""Issuers whose audience says nothing of the customer (IAM User Guide, "Identity-provider controls for shared OIDC
+providers"). The tenant of Azure AD is Microsoft Sentinel's."""
+CLUSTER = "oidc.eks."
+"""Beginning of the issuers of EKS's clusters, each of which signs for all pods of its cluster."""
+
+
 def _names_holder(statement: Mapping[str, Any]) -> bool:
     """Return whether a condition holds for named holders of an issuer's tokens alone. A key of another issuer than the
     statement's holds for nobody."""
     for operator, key, values in conditions(statement):
         issuer, _, claim = key.rpartition(":")
-        if issuer in ("", "aws", "sts") or (claim in SHARED_CLAIMS and not (claim == "aud" and issuer in OWN_AUDIENCE)):
+        shared = issuer.rstrip("/") in SHARED or issuer.startswith(CLUSTER)
+        own_audience = claim == "aud" and issuer in OWN_AUDIENCE
+        if issuer in ("", "aws", "sts") or (shared and claim in SHARED_CLAIMS and not own_audience):
             continue
         equal = operator.removeprefix("foranyvalue:") in EQUAL
         if equal and values and all(names_somebody(value) for value in values):

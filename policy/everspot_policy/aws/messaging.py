@@ -5,7 +5,17 @@ from typing import Any
 
 from everspot_core.validation.problems import Problem
 
-from everspot_policy.aws.documents import ANYBODY, actions, allows, conditions, narrowed, principals, statements
+from everspot_policy.aws.documents import (
+    ANYBODY,
+    SOURCE_ADDRESS,
+    actions,
+    allows,
+    conditions,
+    narrowed,
+    others_denied,
+    principals,
+    statements,
+)
 from everspot_policy.reading import denied, objects
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
 
@@ -22,10 +32,12 @@ _SHARES = {
     "aws:ec2/snapshotCreateVolumePermission:SnapshotCreateVolumePermission": ("accountId", "all"),
 }
 """Types that share an image or a snapshot, with the input and the value that share it with everybody."""
+_SEARCH_DOMAINS = ("aws:opensearch/domain:Domain", "aws:elasticsearch/domain:Domain")
 NARROWING = (
     "aws:sourcearn", "aws:sourceaccount", "aws:sourceorgid", "aws:principalorgid", "aws:principalorgpaths",
     "aws:principalaccount", "aws:principalarn", "aws:sourcevpc", "aws:sourcevpce", "kms:calleraccount",
-    "s3:dataaccesspointaccount", "s3:dataaccesspointarn",
+    "s3:dataaccesspointaccount", "s3:dataaccesspointarn", "aws:sourceowner", "vpc-lattice-svcs:sourcevpc",
+    "vpc-lattice-svcs:sourcevpcowneraccount", SOURCE_ADDRESS,
 )  # fmt: skip
 """Keys of conditions that leave somebody named of everybody."""
 
@@ -65,10 +77,14 @@ def policy_not_for_everybody(subject: Subject) -> Iterator[Problem]:
     name, everybody_value = _SHARES.get(subject.type, ("", None))
     if name and inputs.get(name) == everybody_value:
         yield Problem(name, "is everybody")
+    if subject.type in _SEARCH_DOMAINS and _in_network(inputs):
+        return
     for path, value in _policies(inputs):
         for index, statement in statements(value):
             everybody = any(name == ANYBODY for _, name in principals(statement)) or "NotPrincipal" in statement
-            if allows(statement) and everybody and not narrowed(statement, NARROWING) and not _mounted(statement):
+            if not allows(statement) or not everybody or narrowed(statement, NARROWING) or _mounted(statement):
+                continue
+            if not others_denied(statement, value, NARROWING):
                 allowed = ", ".join(actions(statement)[:3]) or "everything but some"
                 yield Problem(f"{path}.Statement[{index}]", f"allows {allowed} to everybody")
 
@@ -81,6 +97,12 @@ def _policies(inputs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         for name in sorted(block, key=str):
             if "polic" in str(name).lower():
                 yield f"{path}.{name}".lstrip("."), block[name]
+
+
+def _in_network(inputs: Mapping[str, Any]) -> bool:
+    """Return whether a search domain is in a VPC, where security groups admit (Amazon OpenSearch Service Developer
+    Guide, "About access policies on VPC domains")."""
+    return any(each.get("subnetIds") for _, each in objects(inputs, "vpcOptions"))
 
 
 def _mounted(statement: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ LISTS = ("aws:ec2/managedPrefixList:ManagedPrefixList", "aws:ec2/managedPrefixLi
 """Ranges by a name, which rules of groups refer to."""
 NAT = "aws:ec2/natGateway:NatGateway"
 INTERFACE = "aws:ec2/networkInterface:NetworkInterface"
-IPV6 = ("ipv6AddressCount", "ipv6Addresses", "ipv6PrefixCount", "ipv6Prefixes", "assignIpv6AddressOnCreation")
+IPV6 = ("ipv6AddressCount", "ipv6Addresses", "ipv6PrefixCount", "ipv6Prefixes")
 """Inputs that give an instance an IPv6 address. All of them are public (Amazon VPC User Guide, "Enable internet access
 for a VPC using an internet gateway")."""
 EKS_CLUSTER = "aws:eks/cluster:Cluster"
@@ -60,6 +60,21 @@ def no_public_address(subject: Subject) -> Iterator[Problem]:
     for name in ("instance", "networkInterface"):
         if subject.type == ADDRESS and inputs.get(name) is not None:
             yield Problem(name, "gets a public address")
+
+
+@rule(
+    "aws-subnet-ipv6",
+    Level.ADVISORY,
+    Severity.LOW,
+    title="Subnets assign no IPv6 addresses",
+    remedy="Leave assignIpv6AddressOnCreation out, or route ::/0 to an egress-only internet gateway.",
+    types=SUBNETS,
+)
+def subnet_ipv6(subject: Subject) -> Iterator[Problem]:
+    """Find subnets whose instances get IPv6 addresses. The subnet's routes, which are other resources, decide whether
+    the internet reaches these."""
+    if yes(subject.inputs.get("assignIpv6AddressOnCreation")):
+        yield Problem("assignIpv6AddressOnCreation", "gives each instance an IPv6 address")
 
 
 @rule(
@@ -112,8 +127,8 @@ def _open_api_server(inputs: Mapping[str, Any]) -> Iterator[Problem]:
     Level.ADVISORY,
     Severity.LOW,
     title="There is no NAT gateway without a stated reason",
-    remedy="It costs about $33 a month and $0.045 per GB. Use endpoints of S3 and of the services instead, or note an"
-    " exception with the reason.",
+    remedy="It costs about $33 a month and $0.045 per GB. Use endpoints of S3 and of services instead, or note an "
+    "exception.",
     types=(NAT,),
 )
 def no_nat(subject: Subject) -> Iterator[Problem]:
@@ -139,4 +154,4 @@ def default_group_empty(subject: Subject) -> Iterator[Problem]:
             yield Problem(name, "has to be empty")
 
 
-RULES: tuple[Rule, ...] = (no_public_address, nothing_open, no_nat, default_group_empty)
+RULES: tuple[Rule, ...] = (no_public_address, subnet_ipv6, nothing_open, no_nat, default_group_empty)

@@ -6,7 +6,7 @@ from typing import Any
 
 from everspot_core.validation.problems import Problem
 
-from everspot_policy.claims import SHARED_CLAIMS, names_somebody
+from everspot_policy.claims import SHARED_CLAIMS, SHARED_ISSUERS, names_somebody
 from everspot_policy.gcp.kinds import LAUNCHES, MEMBERS, POLICIES
 from everspot_policy.reading import document, hidden, mapping, objects, text, texts
 from everspot_policy.rule import Level, Rule, Severity, Subject, rule
@@ -23,15 +23,6 @@ BROAD = re.compile(r"gcp:(projects|folder|organizations)/")
 """Types of resources that contain other resources; a grant on them includes these."""
 DEFAULT_ACCOUNT = re.compile(r"(default|\d+-compute@developer\.gserviceaccount\.com)")
 GITHUB = "https://token.actions.githubusercontent.com"
-SHARED = (
-    "https://gitlab.com",
-    "https://app.terraform.io",
-    "https://api.pulumi.com/oidc",
-    "https://agent.buildkite.com",
-    "https://oidc.vercel.com",
-    "https://accounts.google.com",
-)
-"""Issuers that sign for all their customers. Others, such as CircleCI, have an issuer for each organization."""
 LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
 COMPARISON = re.compile(
     rf"(assertion|attribute|google)\.(?P<claim>\w+)(?P<operator> *== *| *in *|\.startsWith)"
@@ -158,7 +149,7 @@ def trust_named(subject: Subject) -> Iterator[Problem]:
         return
     if issuer == GITHUB and not _each_alternative(text(condition), _names_repository):
         yield Problem("attributeCondition", "has to compare repository_id or repository")
-    elif issuer in SHARED and not _each_alternative(text(condition), _names_holder):
+    elif issuer.removeprefix("https://") in SHARED_ISSUERS and not _each_alternative(text(condition), _names_holder):
         yield Problem("attributeCondition", f"has to compare a claim, because {issuer} signs for all its customers")
 
 

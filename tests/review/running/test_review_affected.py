@@ -1,12 +1,14 @@
 """The environments that a change touches, and findings in their files without running a program."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from desk import UPDATE, Desk, step
 from everspot_clouds.price_files import write_table
+from everspot_core.capacity.catalogue import InstanceType, builtin
 from everspot_core.capacity.price_table import PriceTable, TypePrice
 from everspot_review.affected import ChangeError, Project
 from everspot_review.files import problems
@@ -116,12 +118,21 @@ def test_a_project_in_a_subfolder_has_its_own_prefix_and_prices(desk: Desk) -> N
     assert (done.returncode, "fleets:clustr: is not a setting (did you mean cluster?)" in done.stdout) == (1, True)
 
 
-def write_prices(desk: Desk, region: str, usd: float) -> None:
+def write_prices(desk: Desk, region: str, usd: float, *more: TypePrice, types: Sequence[InstanceType] = ()) -> None:
     table = PriceTable(
         cloud="aws", region=region, as_of=datetime(2026, 1, 1, tzinfo=UTC), on_demand_source="list", spot_source="list",
-        prices=[TypePrice(instance_type="g5.xlarge", on_demand_usd_per_hour=usd)],
+        prices=[TypePrice(instance_type="g5.xlarge", on_demand_usd_per_hour=usd), *more], types=list(types),
     )  # fmt: skip
     write_table(desk.root / "prices", table)
+
+
+def on_demand_fleet(region: str, name: str, count: int) -> str:
+    """The settings of a stack with on-demand instances of a type."""
+    return (
+        f"config:\n  aws:region: {region}\n"
+        f"  everspot:cluster: {{cloud: aws, tags: {{}}, imageId: ami-1, zones: [{region}a], "
+        f"capacity: {{instanceTypes: [{name}], standing: {{target: {count}, onDemandBase: {count}}}}}}}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,16 +181,11 @@ def test_a_change_is_priced_by_the_tables_before_it(
     desk: Desk, region: str, old: float | None, new: float | None, usd_per_hour: float, sentence: str
 ) -> None:
     """A change that edits the prices beside a fleet cannot make its own cost look small."""
-    text = (
-        f"config:\n  aws:region: {region}\n"
-        f"  everspot:cluster: {{cloud: aws, tags: {{}}, imageId: ami-1, zones: [{region}a], "
-        "capacity: {instanceTypes: [g5.xlarge], standing: {target: %d, onDemandBase: %d}}}\n"
-    )
-    desk.write("stacks/Pulumi.dev.yaml", text % (1, 1))
+    desk.write("stacks/Pulumi.dev.yaml", on_demand_fleet(region, "g5.xlarge", 1))
     if old is not None:
         write_prices(desk, region, old)
     desk.commit()
-    desk.write("stacks/Pulumi.dev.yaml", text % (8, 8))
+    desk.write("stacks/Pulumi.dev.yaml", on_demand_fleet(region, "g5.xlarge", 8))
     if new is None:
         (desk.root / f"prices/aws-{region}.json").unlink()
     else:
@@ -193,6 +199,48 @@ def test_a_change_is_priced_by_the_tables_before_it(
     done = desk.run("preview", "--base", "HEAD~1", "--json", "--out", str(desk.engine / "reports"))
     (report,) = [each for each in json.loads(done.stdout)["reports"] if each["environment"] == "dev"]
     assert [each["text"] for each in report["diagnostics"] if "prices/" in each["text"]] == answer["price_changes"]
+
+
+R7I = InstanceType(name="r7i.48xlarge", vcpus=192, memory_gib=1536, on_demand_usd_per_hour=0.01)
+
+
+@pytest.mark.parametrize(
+    ("region", "name", "usd_per_hour", "types", "edited", "is_used"),
+    [
+        pytest.param("eu-west-1", "g6.48xlarge", 14.8, [], False, True, id="not-in-this-region"),
+        pytest.param("us-east-1", R7I.name, 12.7, [R7I], True, True, id="not-in-the-catalogue"),
+        pytest.param("us-east-2", "p5e.48xlarge", 40.0, [], True, True, id="only-spot"),
+        # It would also limit the known price of Spot.
+        pytest.param("us-east-2", "p5e.48xlarge", 1.0, [], False, False, id="below-spot"),
+    ],
+)
+def test_a_type_without_a_price_before_the_change_costs_what_the_change_says(
+    desk: Desk, region: str, name: str, usd_per_hour: float, types: list[InstanceType], edited: bool, is_used: bool
+) -> None:
+    """One change may name a new type and bring its prices, and still edits no other price of the region."""
+    desk.write("stacks/Pulumi.dev.yaml", on_demand_fleet(region, "g5.xlarge", 1))
+    desk.write("stacks/Pulumi.prod.yaml", on_demand_fleet(region, "g5.xlarge", 1))
+    if edited:
+        write_prices(desk, region, 2.0)
+    desk.commit()
+    row = TypePrice(instance_type=name, on_demand_usd_per_hour=usd_per_hour)
+    write_prices(desk, region, 0.011, row, types=types)
+    desk.write("stacks/Pulumi.dev.yaml", on_demand_fleet(region, name, 8))
+    desk.write("stacks/Pulumi.prod.yaml", on_demand_fleet(region, "g5.xlarge", 8))
+    desk.commit()
+    done = desk.run("files", "--base", "HEAD~1", "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["problems"]) == (0, {})
+    dev, prod = (answer["usd_per_month"][stack] for stack in ("dev", "prod"))
+    listed = builtin().on_demand("g5.xlarge", region)
+    assert listed is not None
+    before = 2.0 if edited else listed.usd_per_hour
+    assert prod["after"]["high"] - prod["before"]["high"] == pytest.approx(7 * 730 * before, rel=0.02)
+    month = 8 * 730 * usd_per_hour if is_used else 0
+    assert dev["after"]["high"] == pytest.approx(month, rel=0.02, abs=100)
+    (sentence,) = answer["price_changes"]
+    use = f", except where none was known: they have its prices of {name}." if is_used else ". Prices"
+    assert f" The figures are at the prices before the change{use}" in sentence
 
 
 def test_a_renamed_file_is_one_environment_gone_and_another_come(desk: Desk) -> None:

@@ -42,6 +42,9 @@ OWN_SETTINGS = "EVERSPOT_POLICY_SETTINGS"
 BUDGET = "budgetUsdPerMonth"
 """The setting of our pack that has a month's budget."""
 
+BUDGET_RULE = "cost-within-budget"
+"""The rule of our pack that compares a month's cost with the budget."""
+
 ALL = "*"
 """The environment of our pack's settings that stands for all."""
 

@@ -15,7 +15,7 @@ from everspot_core.counting import counted
 from everspot_core.estimate.model import CostFigures, Estimate
 
 from everspot_review.affected import Project
-from everspot_review.engine import OWN_PACK, PREVIEW_TIMEOUT, Ended, Engine, EngineError
+from everspot_review.engine import BUDGET_RULE, OWN_PACK, PREVIEW_TIMEOUT, Ended, Engine, EngineError
 from everspot_review.errors import ReviewError
 from everspot_review.event_log import EventLog
 from everspot_review.events import EventLogError, read, read_file
@@ -142,19 +142,31 @@ def _budgeted(engine: Engine, environment: str, log: EventLog, estimate: Estimat
         return log
     broken = read(engine.over_budget(environment, estimate.after.total.high)).rules
     names = {rule.rule for rule in broken}
+    unpriced = _added_unpriced(estimate)
+    if unpriced:  # the figure is too low for the rule to hold
+        names.add(BUDGET_RULE)
     rules = sorted((*broken, *log.rules), key=lambda rule: rule.level != "mandatory")
     passed = tuple(name for name in log.passed if name not in names)
-    diagnostics = (*log.diagnostics, *_unjudged(engine, environment, estimate.after))
+    diagnostics = (*log.diagnostics, *_unjudged(engine, environment, estimate.after, () if broken else unpriced))
     return replace(log, rules=tuple(rules), passed=passed, diagnostics=diagnostics)
 
 
-def _unjudged(engine: Engine, environment: str, figures: CostFigures) -> list[Diagnostic]:
+def _added_unpriced(estimate: Estimate) -> list[str]:
+    """Return the names of the resources without a known price that a change adds."""
+    before = estimate.before.unpriced if estimate.before is not None else ()
+    return sorted({*(estimate.after.unpriced if estimate.after is not None else ())} - {*before})
+
+
+def _unjudged(engine: Engine, environment: str, figures: CostFigures, additions: Sequence[str]) -> list[Diagnostic]:
     """Return the part of a month's cost that is not compared with the environment's budget, if it has one and there are
-    packs."""
+    packs. `additions`: resources without a known price that the change adds, if the other ones keep the budget."""
     if not engine.packs or not engine.has_budget(environment):
         return []
     if not engine.judges_budgets:
         text = f"This change is not judged against the budget: no policy pack has the file name {OWN_PACK}."
+    elif additions:
+        names = ", ".join(additions)
+        text = f"This change is not judged against the budget: it adds {names}, whose price is not known."
     elif figures.unpriced:
         names = ", ".join(figures.unpriced)
         text = f"What the budget is compared with lacks the cost of {names}: no price is known."

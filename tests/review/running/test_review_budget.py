@@ -20,9 +20,10 @@ def settings(desk: Desk, text: str) -> None:
     desk.env["EVERSPOT_POLICY_SETTINGS"] = str(desk.root / "rules.yaml")
 
 
-def database() -> dict[str, Any]:
+def database(op: str) -> dict[str, Any]:
     """An event about a resource that has no price here."""
-    text = json.dumps(step("create", "data", None, {"tags": {"Team": "a"}}))
+    inputs = {"tags": {"Team": "a"}}
+    text = json.dumps(step(op, "data", None if op == "create" else inputs, inputs))
     return dict(json.loads(text.replace("aws:sqs/queue:Queue", "aws:rds/instance:Instance")))
 
 
@@ -81,10 +82,26 @@ def test_a_budget_that_no_pack_judges_is_told_so(desk: Desk, text: str, expected
     assert report["rules"] == []
 
 
-def test_what_has_no_price_is_told_beside_the_budget(desk: Desk) -> None:
-    settings(desk, "environments: {dev: {budgetUsdPerMonth: 4}}")
-    (diagnostic,) = previewed(desk, "everspot-policy", more=(database(),))["diagnostics"]
-    assert diagnostic["text"] == "What the budget is compared with lacks the cost of data: no price is known."
+NOT_JUDGED = "This change is not judged against the budget: it adds data, whose price is not known."
+JUDGED = {"policyAnalyzeStackSummaryEvent": {"passed": ["cost-within-budget", "one-team"]}}
+LACKS = "What the budget is compared with lacks the cost of data: no price is known."
+
+
+@pytest.mark.parametrize(
+    ("budget", "op", "text", "passed", "broken"),
+    [
+        pytest.param(4, "create", NOT_JUDGED, ["one-team"], [], id="added"),
+        pytest.param(4, "same", LACKS, ["cost-within-budget", "one-team"], [], id="there-before"),
+        pytest.param(3, "create", LACKS, ["one-team"], ["cost-within-budget"], id="over-the-budget-without-it"),
+    ],
+)
+def test_a_budget_is_not_kept_by_a_figure_that_lacks_what_the_change_adds(
+    desk: Desk, budget: int, op: str, text: str, passed: list[str], broken: list[str]
+) -> None:
+    settings(desk, f"environments: {{dev: {{budgetUsdPerMonth: {budget}}}}}")
+    report = previewed(desk, "everspot-policy", more=(database(op), JUDGED))
+    assert [diagnostic["text"] for diagnostic in report["diagnostics"]] == [text]
+    assert (report["passed"], [rule["rule"] for rule in report["rules"]]) == (passed, broken)
     assert previewed(desk, "everspot-policy")["diagnostics"] == []
 
 

@@ -39,9 +39,9 @@ def read_certificates(url: str, loads: Callable[[bytes], bool] = lambda pem: Tru
                 raise StoreError(f"{variable} names {path}, which cannot be read: {error.strerror}") from error
             if not content or loads(content):
                 return content
-            every = _CERTIFICATE.findall(content)
-            usable = [certificate for certificate in every if loads(certificate)]
-            _log.warning("%s names %s: %d of its %d certificates can be read", variable, path, len(usable), len(every))
+            blocks = _CERTIFICATE.findall(content)
+            usable = [certificate for certificate in blocks if loads(certificate)]
+            _log.warning("%s names %s: %d of its %d certificates can be read", variable, path, len(usable), len(blocks))
             return b"\n".join(usable)
     return b""
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from everspot_core.jobs.tracking import Tracking
+from everspot_core.jobs.tracking import Spending, Tracking
 from everspot_store import SystemClock
 from everspot_train import run_tracker
 from everspot_train.mlflow_client import MlflowClient, TrackerUnavailable
@@ -219,3 +219,20 @@ def test_jobs_of_two_clusters_that_have_the_same_id_are_two_runs(
     first, again, other = (d["filter"] for path, _, d in server.calls if path == "runs/search")
     assert first == again != other
     assert [tags["everspot.run"] in f for tags, f in zip(created, (first, again, other), strict=True)] == [True] * 3
+
+
+def test_what_an_attempt_has_cost_is_not_sent_before_its_first_step_is_known(
+    server: Server, post: Callable[..., Post], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imports and a restore take minutes: the cost of a resumed attempt would stand at step 0."""
+    monkeypatch.setattr(run_tracker, "SEND_EVERY", 0.02)
+    context = post().rundir.read(RunContext)
+    clock = SystemClock()
+    spending = Spending(dollars=1.0, gpu_hours=0.0, usd_per_hour=0.1, at=clock.now())
+    context = context.model_copy(update={"spending": spending})
+    tracker = RunTracker(context, Tracking(mlflow=server.url), clock, {})
+    wait_for(lambda: [path for path, _, _ in server.calls].count("runs/update") > 0)
+    tracker.begin(12)
+    tracker.close(RunStatus.FINISHED, 14)
+    costs = [m for batch in server.batches() for m in batch.get("metrics", []) if m["key"] == "everspot/dollars"]
+    assert costs and {metric["step"] for metric in costs} <= {12, 14}

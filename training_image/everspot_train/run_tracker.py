@@ -62,7 +62,7 @@ class RunTracker:
         self._waiting: deque[Metric] = deque()
         self._dropped = 0
         self._tags: dict[str, str] = {}
-        self._step = 0
+        self._step: int | None = None  # an attempt that resumes begins at another one than 0
         self._began = clock.monotonic()
         self._costs_at: float | None = None
         self._run_id: str | None = None
@@ -155,7 +155,10 @@ class RunTracker:
     def _add_costs(self, *, last: bool) -> None:
         """Add dollars and GPU-hours so far, now and then."""
         spending, now = self._context.spending, time.monotonic()
-        if spending is None or not (last or self._costs_at is None or now - self._costs_at >= COST_EVERY):
+        step = self._step
+        if step is None or spending is None:
+            return
+        if not (last or self._costs_at is None or now - self._costs_at >= COST_EVERY):
             return
         self._costs_at = now
         hours = max(timedelta(), self._clock.now() - spending.at) / timedelta(hours=1)
@@ -166,7 +169,7 @@ class RunTracker:
         with self._lock:
             for name, value in figures.items():
                 if value is not None:
-                    self._put(name, value, self._step)
+                    self._put(name, value, step)
 
     def _send(self) -> None:
         """Send everything that waits. What the server refuses is left out, and everything else is sent."""

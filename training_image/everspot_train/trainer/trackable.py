@@ -15,7 +15,7 @@ from everspot_train.trainer.fingerprints import tensor_signature
 from everspot_train.trainer.memory_views import MemoryView, find_overlap
 from everspot_train.trainer.ranks import Ranks
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger("everspot.trainer")
 RESERVED = ("precision", "position", "randomness", "run", "modules")
 """Names of the trainer's own pieces of state."""
 _DEEPEST = 12
@@ -160,7 +160,7 @@ def check_not_empty(name: str, piece: Any, state: Any) -> None:
     if callable(getattr(piece, "persistent", None)):
         raise UnsupportedState(f"{words}: call {name}.persistent(True), or leave it out of run.track")
     if any(isinstance(value, torch.Tensor) for module in piece.modules() for value in vars(module).values()):
-        _log.warning("%s: if its tensors change in training, register them as buffers", words)
+        log.warning("%s: if its tensors change in training, register them as buffers", words)
 
 
 def check_parameters(pieces: Mapping[str, Any]) -> None:

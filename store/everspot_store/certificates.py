@@ -18,7 +18,7 @@ _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-
 _log = logging.getLogger(__name__)
 
 
-def read_certificates(url: str, loads: Callable[[bytes], bool] = lambda pem: True) -> bytes:
+def read_certificates(url: str, loads: Callable[[bytes], bool]) -> bytes:
     """Return further certificates to trust for a bucket, as PEM; empty if there are none.
 
     A folder is left out, because it is the system's own. As in OpenSSL, one certificate that cannot be loaded does not
@@ -26,7 +26,7 @@ def read_certificates(url: str, loads: Callable[[bytes], bool] = lambda pem: Tru
 
     Args:
         url: Of the bucket.
-        loads: Whether the bucket's client can load certificates.
+        loads: Whether a client can load certificates.
 
     Raises:
         StoreError: if the file cannot be read.
@@ -49,11 +49,15 @@ def read_certificates(url: str, loads: Callable[[bytes], bool] = lambda pem: Tru
 def trusting(url: str) -> ssl.SSLContext:
     """Return a context that trusts the system's certificates and those of `read_certificates`. Raises as that does."""
     context = ssl.create_default_context()
-    if certificates := read_certificates(url):
+
+    def loads(pem: bytes) -> bool:
         try:
-            context.load_verify_locations(cadata=certificates.decode("ascii", "replace"))
-        except ssl.SSLError as error:
-            raise StoreError(f"{_variables(url)[0]} names no certificates: {error.reason}") from error
+            context.load_verify_locations(cadata=pem.decode("ascii", "replace"))
+        except ssl.SSLError:
+            return False
+        return True
+
+    read_certificates(url, loads)
     return context
 
 

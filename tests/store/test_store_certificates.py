@@ -124,12 +124,17 @@ TRUSTED = ODD.replace("CERTIFICATE", "TRUSTED CERTIFICATE")
 
 @pytest.mark.parametrize("odd", [ODD, TRUSTED, "no certificate\n"])
 def test_a_certificate_that_cannot_be_loaded_makes_the_others_of_its_file_not_useless(
-    odd: str, authority: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    odd: str,
+    authority: Path,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A bundle of a company may have one that only OpenSSL reads. Nothing but the proxy's own is needed."""
     authority.write_text(odd + authority.read_text())
     monkeypatch.setenv("AWS_CA_BUNDLE", str(authority))
     assert open_cloud("s3://bucket", region="us-west-2").get("k") is not None
+    assert Bucket.open("s3://bucket", clock=clock).get("k") is not None  # the region's lookup has a client of its own
     authority.write_text(odd)
     caplog.clear()
     with pytest.raises(StoreUntrusted):
